@@ -1,0 +1,61 @@
+# Every target sets up what it needs; run any of them on a fresh clone.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Two test workers with one thread each are faster here than one with two.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.PHONY: help setup demo test test-slow test-gpu lint format bench papers docs clean
+
+help:
+	@echo "make demo       train and measure a small network on embedded data"
+	@echo "make test       the tests (under 10 minutes on two cores)"
+	@echo "make test-slow  the slow tests"
+	@echo "make lint       formatting, types, import layers"
+	@echo "make bench      benchmarks against a gradient"
+	@echo "make papers     the papers' experiments, quick form"
+	@echo "make docs       the documentation, warnings as errors"
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+setup: $(READY)
+
+demo: $(READY)
+	$(BIN)/flatgauge demo
+
+test: $(READY)
+	$(PYTEST)
+
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --level error
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+papers: $(READY)
+	@if [ -f papers/run.py ]; then $(BIN)/python -m papers.run --quick; \
+	else echo "no papers yet"; fi
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) docs/_build

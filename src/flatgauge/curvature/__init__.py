@@ -1,0 +1,1 @@
+"""Curvature as symmetric operators on named vectors."""

@@ -1,0 +1,83 @@
+"""A symmetric linear map on named vectors: the one interface between curvature and solvers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from flatgauge.errors import OptionError
+from flatgauge.shapes import Float
+from flatgauge.vectors import Params, check_like, ravel, size, unravel
+
+
+class SymmetricOperator(ABC):
+    """A symmetric linear map A on the vectors of one space.
+
+    A subclass sets `space` (a `Params` whose names, shapes, dtype and device every
+    vector must have) and implements `_apply`. `products` counts the vectors that A was
+    applied to since it was built.
+    """
+
+    space: Params
+    products: int = 0
+
+    @abstractmethod
+    def _apply(self, vectors: list[Params]) -> list[Params]:
+        """A v for each vector v (names, shapes and dtype already checked)."""
+
+    @overload
+    def __matmul__(self, vectors: Params) -> Params: ...
+    @overload
+    def __matmul__(self, vectors: Sequence[Params]) -> list[Params]: ...
+    def __matmul__(self, vectors: Params | Sequence[Params]) -> Params | list[Params]:
+        """A v for one named vector, or the list of A v for several at a time."""
+        if isinstance(vectors, dict):
+            return (self @ [vectors])[0]
+        checked = [check_like(vector, self.space) for vector in vectors]
+        if not checked:
+            return []
+        self.products += len(checked)
+        return self._apply(checked)
+
+    @property
+    def dimension(self) -> int:
+        """The number n of rows and columns."""
+        return size(self.space)
+
+    def multiply_flat(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
+        """A times the columns of a matrix whose rows follow the order of `ravel`."""
+        vectors = [unravel(column, self.space) for column in columns.unbind(1)]
+        return torch.stack([ravel(image) for image in self @ vectors], dim=1)
+
+    def to_dense(self, limit: int = 20_000) -> Float[Tensor, "n n"]:
+        """The matrix itself, column by column; refused above `limit` rows."""
+        if self.dimension > limit:
+            raise OptionError(
+                f"a dense matrix of {self.dimension} rows was asked for, above the limit "
+                f"of {limit}: choose fewer parameters, or raise limit=."
+            )
+        first = next(iter(self.space.values()))
+        identity = torch.eye(self.dimension, dtype=first.dtype, device=first.device)
+        blocks = identity.split(64, dim=1)
+        return torch.cat([self.multiply_flat(block) for block in blocks], dim=1)
+
+
+class DenseOperator(SymmetricOperator):
+    """A given symmetric matrix, as an operator on one vector named `"x"`.
+
+    >>> import torch
+    >>> A = DenseOperator(torch.tensor([[2.0, 1.0], [1.0, 3.0]]))
+    >>> (A @ {"x": torch.tensor([1.0, 0.0])})["x"]
+    tensor([2., 1.])
+    """
+
+    def __init__(self, matrix: Float[Tensor, "n n"]):
+        self.matrix = matrix
+        self.space = {"x": matrix.new_zeros(matrix.shape[0])}
+
+    def _apply(self, vectors: list[Params]) -> list[Params]:
+        return [{"x": self.matrix @ vector["x"]} for vector in vectors]

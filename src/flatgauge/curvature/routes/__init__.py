@@ -1,0 +1,1 @@
+"""Ways to multiply a vector by the Hessian of one batch; one route a file."""

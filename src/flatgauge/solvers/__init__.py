@@ -1,0 +1,1 @@
+"""Iterative and random algorithms over any symmetric operator."""

@@ -1,0 +1,1 @@
+"""Rescalings that leave a network's function unchanged: found, applied, checked."""

@@ -1,0 +1,143 @@
+"""Named vectors: a `Params` maps parameter names to tensors, and is an element of R^n.
+
+Every curvature operator maps a `Params` to a `Params` of the same names and shapes;
+the solvers work on the same vectors laid out flat, in the order of the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from flatgauge.errors import VectorError
+from flatgauge.shapes import Float
+
+Params = dict[str, Tensor]
+
+
+def size(vector: Params) -> int:
+    """The dimension n: the number of entries over all tensors."""
+    return sum(tensor.numel() for tensor in vector.values())
+
+
+def dot(left: Params, right: Params) -> Tensor:
+    """The Euclidean inner product, accumulated in float64 (a 0-dimensional tensor)."""
+    products = [
+        torch.dot(left[name].reshape(-1).double(), right[name].reshape(-1).double())
+        for name in left
+    ]
+    return torch.stack(products).sum()
+
+
+def norm(vector: Params) -> Tensor:
+    """The Euclidean norm, accumulated in float64."""
+    return dot(vector, vector).sqrt()
+
+
+def scale(vector: Params, factor: float | Tensor) -> Params:
+    """`factor * vector`."""
+    return {name: tensor * factor for name, tensor in vector.items()}
+
+
+def add(left: Params, right: Params, factor: float | Tensor = 1.0) -> Params:
+    """`left + factor * right`."""
+    return {name: tensor + factor * right[name] for name, tensor in left.items()}
+
+
+def multiply(left: Params, right: Params) -> Params:
+    """The entrywise product."""
+    return {name: tensor * right[name] for name, tensor in left.items()}
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], vector: Params) -> Params:
+    """Apply `function` to each tensor."""
+    return {name: function(tensor) for name, tensor in vector.items()}
+
+
+def zeros_like(vector: Params) -> Params:
+    """The zero of the space of `vector`."""
+    return map_tensors(torch.zeros_like, vector)
+
+
+def ravel(vector: Params) -> Float[Tensor, " n"]:
+    """All entries in one flat tensor, in the order of the names."""
+    return torch.cat([tensor.reshape(-1) for tensor in vector.values()])
+
+
+def unravel(flat: Float[Tensor, " n"], space: Params) -> Params:
+    """The inverse of `ravel` for vectors of `space`: views into `flat`."""
+    if flat.numel() != size(space):
+        raise VectorError(
+            f"a flat vector of {flat.numel()} entries was given, but the space has "
+            f"{size(space)}: pass one entry for each parameter."
+        )
+    pieces = flat.split([tensor.numel() for tensor in space.values()])
+    return {
+        name: piece.view(tensor.shape)
+        for (name, tensor), piece in zip(space.items(), pieces, strict=True)
+    }
+
+
+def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A random generator of our own, so that the global state is never touched."""
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def gaussian(space: Params, random: torch.Generator) -> Params:
+    """Independent standard normal entries; drawn on the generator's device."""
+    return {
+        name: torch.randn(
+            tensor.shape, generator=random, device=random.device, dtype=tensor.dtype
+        ).to(tensor.device)
+        for name, tensor in space.items()
+    }
+
+
+def rademacher(space: Params, random: torch.Generator) -> Params:
+    """Independent entries that are +1 or -1 with probability one half each."""
+    return {
+        name: torch.randint(
+            0, 2, tensor.shape, generator=random, device=random.device
+        )
+        .to(device=tensor.device, dtype=tensor.dtype)
+        .mul_(2)
+        .sub_(1)
+        for name, tensor in space.items()
+    }
+
+
+def check_like(vector: Params, space: Params) -> Params:
+    """Return `vector` in the order of `space`, or say in one sentence why it cannot be.
+
+    Raises:
+        VectorError: if names, shapes, dtype or device differ.
+    """
+    missing = [name for name in space if name not in vector]
+    extra = [name for name in vector if name not in space]
+    if missing or extra:
+        raise VectorError(
+            "the vector's names do not match the parameters: "
+            f"missing {_some(missing)}, not known {_some(extra)}; "
+            "build it from objective.parameters."
+        )
+    for name, expected in space.items():
+        given = vector[name]
+        if given.shape != expected.shape:
+            raise VectorError(
+                f"the vector's '{name}' has shape {tuple(given.shape)}, but the "
+                f"parameter has {tuple(expected.shape)}: give it the parameter's shape."
+            )
+        if given.dtype != expected.dtype or given.device != expected.device:
+            raise VectorError(
+                f"the vector's '{name}' is {given.dtype} on {given.device}, but the "
+                f"parameter is {expected.dtype} on {expected.device}: convert it first."
+            )
+    return {name: vector[name] for name in space}
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:3])
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{shown}{more}" if names else "none"
