@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import Enum
 
 
-
-
 class Status(Enum):
     """How far a number can be trusted; the text says what to do about it."""
 

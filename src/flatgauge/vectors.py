@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from flatgauge.errors import VectorError
+from flatgauge.errors import NonFiniteError, VectorError
 from flatgauge.shapes import Float
 
 Params = dict[str, Tensor]
@@ -98,14 +98,36 @@ def gaussian(space: Params, random: torch.Generator) -> Params:
 def rademacher(space: Params, random: torch.Generator) -> Params:
     """Independent entries that are +1 or -1 with probability one half each."""
     return {
-        name: torch.randint(
-            0, 2, tensor.shape, generator=random, device=random.device
-        )
+        name: torch.randint(0, 2, tensor.shape, generator=random, device=random.device)
         .to(device=tensor.device, dtype=tensor.dtype)
         .mul_(2)
         .sub_(1)
         for name, tensor in space.items()
     }
+
+
+def gradient_of(output: Tensor, point: Params, *, create_graph: bool = False) -> Params:
+    """∂output/∂point, with zeros for parameters that it does not depend on."""
+    if not output.requires_grad:
+        return zeros_like(point)
+    slopes = torch.autograd.grad(
+        output,
+        list(point.values()),
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(point, slopes, strict=True))
+
+
+def check_finite(vector: Params, what: str) -> None:
+    """Raise if a derivative is not finite, naming the parameter."""
+    for name, tensor in vector.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise NonFiniteError(
+                f"the {what} with respect to '{name}' is not finite: look for square "
+                "roots or logarithms at 0, or measure in dtype=torch.float64."
+            )
 
 
 def check_like(vector: Params, space: Params) -> Params:

@@ -1,0 +1,165 @@
+"""The diagonal of the Hessian: exact where that is possible, honest where it is not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatgauge.curvature.affine import is_affine_in_each_tensor
+from flatgauge.curvature.diagonal_methods import (
+    basis_diagonal,
+    exact_diagonal,
+    finite_difference_diagonal,
+    hutchinson_diagonal,
+    probe_diagonal,
+)
+from flatgauge.errors import ModelError, OptionError
+from flatgauge.losses import RowLoss
+from flatgauge.objective import Objective
+from flatgauge.results import Status
+from flatgauge.vectors import Params, size
+
+METHODS = ("auto", "exact", "probes", "hutchinson", "finite-difference", "basis")
+# Backward passes up to which the exact diagonal is preferred to random probes.
+EXACT_PASSES = 128
+# Parameters up to which one product for each of them is affordable.
+BASIS_PARAMETERS = 4096
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """diag(H), or diag(G) for the Gauss-Newton matrix.
+
+    `uncertainty` holds a standard error for each entry of a random estimate, and is
+    None for an exact one. `method` is the one that was used.
+    """
+
+    values: Params
+    uncertainty: Params | None
+    method: str
+    exact: bool
+    status: Status
+    message: str
+
+
+def hessian_diagonal(
+    objective: Objective,
+    method: str = "auto",
+    *,
+    probes: int = 30,
+    seed: int = 0,
+    scale_probes: bool = True,
+    relative_step: float = 1e-2,
+) -> Diagonal:
+    """H = diag(∇²L).
+
+    For networks that are piecewise affine in each parameter tensor, h is the diagonal
+    of the Gauss-Newton matrix, h = (1/N) Σ_rows Σ_k s_k (Jᵀ c_k)² with ∇²_f ℓ =
+    Σ_k s_k c_k c_kᵀ: exact with one backward pass for each of the K outputs. The
+    precondition is checked on the model at hand.
+
+    Args:
+        objective: model, data, loss and the point.
+        method: "exact" (as above); "probes" (the same from random vectors in output
+            space, for many outputs); "basis" (one Hessian product a parameter, exact
+            for every network); "hutchinson" (ε ∘ H ε with random signs); the
+            "finite-difference" estimator of Tsuzuku et al. 2019, Algorithm 1; or
+            "auto": the first of exact, probes, basis that applies and is affordable,
+            else hutchinson.
+        probes: random vectors of the three estimators.
+        seed: for the random vectors.
+        scale_probes: for "hutchinson": scale them by |W|, so that rescaling the
+            network rescales the estimate.
+        relative_step: for "finite-difference": the step in units of each tensor's
+            root mean square; it is part of that estimator's definition.
+
+    Returns:
+        A `Diagonal`.
+
+    Raises:
+        ModelError: if "exact" or "probes" is asked for where it is not diag(H).
+    """
+    if method not in METHODS:
+        known = ", ".join(f"'{name}'" for name in METHODS)
+        raise OptionError(f"the method '{method}' is not known: use {known}.")
+    if probes < 2:
+        raise OptionError(f"probes= is {probes}: give at least 2.")
+    if method == "auto":
+        method = _choose(objective)
+    elif method in ("exact", "probes") and not _gauss_newton_is_exact(objective):
+        raise ModelError(
+            f"method='{method}' gives the Gauss-Newton diagonal, which is not the "
+            "Hessian's for this network and loss: use method='auto', or "
+            "gauss_newton_diagonal."
+        )
+    if method == "exact":
+        return _exact(exact_diagonal(objective), method)
+    if method == "basis":
+        return _exact(basis_diagonal(objective), method)
+    if method == "probes":
+        return _estimated(*probe_diagonal(objective, probes, seed), method)
+    if method == "hutchinson":
+        estimate = hutchinson_diagonal(objective, probes, seed, scale_probes)
+    else:
+        estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
+    return Diagonal(
+        *estimate,
+        method,
+        exact=False,
+        status=Status.BIASED,
+        message="Each entry is unbiased, but clipping negative entries inflates sums: "
+        "use curvature='ggn' or fewer parameters for an exact diagonal.",
+    )
+
+
+def gauss_newton_diagonal(
+    objective: Objective, method: str = "auto", *, probes: int = 30, seed: int = 0
+) -> Diagonal:
+    """diag(G) of the Gauss-Newton matrix, for any network.
+
+    Args:
+        objective: model, data, a named loss and the point.
+        method: "exact", "probes", or "auto" (exact up to 128 backward passes a batch).
+        probes: random vectors for "probes".
+        seed: for the random vectors.
+    """
+    if method not in ("auto", "exact", "probes"):
+        raise OptionError(
+            f"the method '{method}' is not known: use 'auto', 'exact', 'probes'."
+        )
+    if method == "auto":
+        method = "exact" if _passes(objective) <= EXACT_PASSES else "probes"
+    if method == "exact":
+        return _exact(exact_diagonal(objective), method)
+    return _estimated(*probe_diagonal(objective, probes, seed), method)
+
+
+def _choose(objective: Objective) -> str:
+    if _gauss_newton_is_exact(objective):
+        if _passes(objective) <= EXACT_PASSES:
+            return "exact"
+        return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "probes"
+    return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "hutchinson"
+
+
+def _gauss_newton_is_exact(objective: Objective) -> bool:
+    return isinstance(objective.loss, RowLoss) and is_affine_in_each_tensor(objective)
+
+
+def _passes(objective: Objective) -> int:
+    """Backward passes a batch: outputs times the rows of one sample."""
+    if not isinstance(objective.loss, RowLoss):
+        return 0
+    with objective.isolated():
+        batch = next(objective.batches())
+        rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
+    longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
+    return rows.outputs.shape[1] * longest
+
+
+def _exact(values: Params, method: str) -> Diagonal:
+    return Diagonal(values, None, method, True, Status.EXACT, Status.EXACT.value)
+
+
+def _estimated(values: Params, uncertainty: Params, method: str) -> Diagonal:
+    message = "Unbiased, with a standard error a entry that falls as 1/√probes."
+    return Diagonal(values, uncertainty, method, False, Status.ESTIMATED, message)

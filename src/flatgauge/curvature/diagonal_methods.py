@@ -1,0 +1,198 @@
+"""The ways to the diagonal, each a function that returns named vectors.
+
+The random ones return the mean over probes and its standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.per_sample import Pass, SquaredGradients, by_slot
+from flatgauge.errors import LossError
+from flatgauge.losses import RowLoss
+from flatgauge.losses.loss import Rows
+from flatgauge.objective import Objective
+from flatgauge.vectors import (
+    Params,
+    add,
+    gaussian,
+    generator,
+    gradient_of,
+    map_tensors,
+    multiply,
+    rademacher,
+    ravel,
+    scale,
+    size,
+    unravel,
+    zeros_like,
+)
+
+Estimate = tuple[Params, Params]
+# Basis vectors, and random ones, multiplied in one pass over the data.
+TOGETHER = 64
+PROBES_TOGETHER = 8
+
+
+def exact_diagonal(objective: Objective) -> Params:
+    """diag(G) = (1/N) Σ_rows Σ_k s_k (Jᵀ c_k)², with ∇²_f ℓ = Σ_k s_k c_k c_kᵀ."""
+    squares = SquaredGradients(objective)
+
+    def passes(rows: Rows) -> Iterator[Pass]:
+        return by_slot(rows, *squares.loss.hessian_columns(rows))
+
+    return squares.mean(passes)
+
+
+def basis_diagonal(objective: Objective) -> Params:
+    """h_i = eᵢᵀ H eᵢ, one product for each parameter."""
+    hessian = Hessian(objective)
+    space = objective.parameters
+    count, flat = size(space), ravel(space)
+    diagonal = torch.zeros_like(flat)
+    for start in range(0, count, TOGETHER):
+        stop = min(start + TOGETHER, count)
+        units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
+        units[range(start, stop), range(stop - start)] = 1
+        columns = hessian.multiply_flat(units)
+        diagonal[start:stop] = columns[start:stop].diagonal()
+    return unravel(diagonal, space)
+
+
+def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
+    """diag(G) from ĥ = (1/N)(∇_θ Σ_rows⟨f, S u⟩)², with S Sᵀ = ∇²_f ℓ and u = ±1.
+
+    One ordinary backward a probe; where ∇²_f ℓ is indefinite, one for its positive and
+    one for its negative part, which is subtracted.
+    """
+    loss = objective.loss
+    if not isinstance(loss, RowLoss):
+        raise LossError(
+            f"probes in output space need a loss a row, which '{loss.name}' does not "
+            "give: use a named loss."
+        )
+    random = generator(seed)
+    mean, variance = zeros_like(objective.parameters), zeros_like(objective.parameters)
+    with objective.isolated():
+        for batch in objective.batches():
+            point = objective.leaves()
+            rows = loss.rows(*objective.evaluate(point, batch))
+            # Batches draw their signs independently, so their variances add up.
+            moments = _Moments(objective.parameters)
+            for _ in range(probes):
+                plus, minus = loss.hessian_probe(rows, random)
+                share = _squared_pull(rows.outputs, point, plus)
+                if minus is not None:
+                    share = add(share, _squared_pull(rows.outputs, point, minus), -1.0)
+                moments.add(share)
+            mean = add(mean, moments.mean())
+            variance = add(variance, moments.variance_of_mean())
+    share = 1 / objective.sample_count
+    return scale(mean, share), scale(map_tensors(torch.sqrt, variance), share)
+
+
+def hutchinson_diagonal(
+    objective: Objective, probes: int, seed: int, scaled: bool
+) -> Estimate:
+    """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1.
+
+    Where W is 0, d is the root mean square of its tensor.
+    """
+    space = objective.parameters
+    random = generator(seed)
+    d = map_tensors(_own_scale if scaled else torch.ones_like, space)
+    inverse = map_tensors(torch.reciprocal, d)
+    hessian = Hessian(objective)
+
+    moments = _Moments(space)
+    for start in range(0, probes, PROBES_TOGETHER):
+        count = min(PROBES_TOGETHER, probes - start)
+        drawn = [rademacher(space, random) for _ in range(count)]
+        images = hessian @ [multiply(signs, d) for signs in drawn]
+        for signs, image in zip(drawn, images, strict=True):
+            moments.add(multiply(multiply(signs, image), inverse))
+    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+
+
+def finite_difference_diagonal(
+    objective: Objective, probes: int, seed: int, relative_step: float
+) -> Estimate:
+    """ĥ_l = ε ∘ [∇_l L(θ + r_l ε) − ∇_l L(θ − r_l ε)] / (2 r_l), tensor by tensor.
+
+    Tsuzuku et al. 2019, equations 60 and 61, with Gaussian ε on one tensor l at a time
+    and r_l = `relative_step` times its root mean square, which makes the estimate
+    equivariant under rescaled layers. On networks with kinks it is the diagonal of the
+    Hessian of a smoothed loss, not of L.
+    """
+    space = objective.parameters
+    random = generator(seed)
+
+    def slope(name: str, moved: Tensor) -> Tensor:
+        total = torch.zeros_like(moved)
+        with objective.isolated():
+            for batch in objective.batches():
+                leaf = {name: moved.detach().requires_grad_()}
+                value = objective.batch_total({**space, **leaf}, batch)
+                total += gradient_of(value, leaf)[name]
+        return total / objective.sample_count
+
+    def estimate() -> Params:
+        found = {}
+        for name, direction in gaussian(space, random).items():
+            tensor = space[name]
+            step = relative_step * (float(tensor.square().mean().sqrt()) or 1.0)
+            above = slope(name, tensor + step * direction)
+            below = slope(name, tensor - step * direction)
+            found[name] = direction * (above - below) / (2 * step)
+        return found
+
+    moments = _Moments(space)
+    for _ in range(probes):
+        moments.add(estimate())
+    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+
+
+class _Moments:
+    """Mean and variance over probes, entry by entry, in the memory of two vectors."""
+
+    def __init__(self, space: Params):
+        self._count = 0
+        self._mean = zeros_like(space)
+        self._spread = zeros_like(space)
+
+    def add(self, sample: Params) -> None:
+        self._count += 1
+        for name, value in sample.items():
+            before = value - self._mean[name]
+            self._mean[name] += before / self._count
+            self._spread[name] += before * (value - self._mean[name])
+
+    def mean(self) -> Params:
+        return self._mean
+
+    def variance_of_mean(self) -> Params:
+        return scale(self._spread, 1 / (self._count * (self._count - 1)))
+
+
+def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:
+    if not outputs.requires_grad:
+        return zeros_like(point)
+    pulled = torch.autograd.grad(
+        outputs,
+        list(point.values()),
+        vectors,
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return {name: p.square() for name, p in zip(point, pulled, strict=True)}
+
+
+def _own_scale(tensor: Tensor) -> Tensor:
+    typical = tensor.square().mean().sqrt()
+    fill = torch.where(typical > 0, typical, torch.ones_like(typical))
+    return torch.where(tensor == 0, fill, tensor.abs())

@@ -1,0 +1,85 @@
+"""The Fisher information matrix, empirical and true."""
+
+from __future__ import annotations
+
+from flatgauge.curvature.batched import BatchedOperator, BatchProduct
+from flatgauge.curvature.gauss_newton import sandwich
+from flatgauge.data import Batch
+from flatgauge.errors import LossError, OptionError
+from flatgauge.losses import RowLoss
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params, add, generator, zeros_like
+
+
+class Fisher(BatchedOperator):
+    """F = (1/N) Σ_rows E_y[∇ℓ ∇ℓᵀ], with y the data's targets or the model's own.
+
+    Args:
+        objective: model, data, loss and the point; the loss is a named one.
+        kind: "empirical" takes the targets of the data; "true" takes the expectation
+            over y ~ p(y|f), exactly in the space of the outputs.
+        samples: for "true": draw this many targets a row instead of the expectation.
+        seed: for `samples`.
+        memory_budget: bytes that kept graphs may take; half of what is free if None.
+    """
+
+    name = "Fisher"
+
+    def __init__(
+        self,
+        objective: Objective,
+        kind: str = "empirical",
+        *,
+        samples: int | None = None,
+        seed: int = 0,
+        memory_budget: int | None = None,
+    ):
+        super().__init__(objective, memory_budget=memory_budget)
+        if kind not in ("empirical", "true"):
+            raise OptionError(f"kind= is '{kind}': use 'empirical' or 'true'.")
+        if samples is not None and (kind == "empirical" or samples < 1):
+            raise OptionError(
+                "samples= draws targets for kind='true', and must be at least 1."
+            )
+        if not isinstance(objective.loss, RowLoss):
+            raise LossError(
+                f"the Fisher matrix needs a loss a row, which '{objective.loss.name}' does "
+                "not give: use a named loss."
+            )
+        self.loss = objective.loss
+        self.kind = kind
+        self.samples = samples
+        self.seed = seed
+
+    def _prepare(self, batch: Batch) -> BatchProduct:
+        point = self.objective.leaves()
+        rows = self.loss.rows(*self.objective.evaluate(point, batch))
+        if self.kind == "empirical":
+            return sandwich(self.loss.values(rows), point, lambda change: change)
+        if self.samples is None:
+            return sandwich(
+                rows.outputs,
+                point,
+                lambda change: self.loss.fisher_product(rows, change),
+            )
+        share = 1 / self.samples
+        random = generator(self.seed + 7919 * batch.index)
+        drawn = [
+            sandwich(
+                self.loss.values(self.loss.sample_targets(rows, random)),
+                point,
+                lambda change: change * share,
+            )
+            for _ in range(self.samples)
+        ]
+
+        def product(vectors: list[Params]) -> list[Params]:
+            totals = [zeros_like(point) for _ in vectors]
+            for one in drawn:
+                images = one(vectors)
+                totals = [
+                    add(t, image) for t, image in zip(totals, images, strict=True)
+                ]
+            return totals
+
+        return product

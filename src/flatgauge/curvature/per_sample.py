@@ -1,0 +1,199 @@
+"""Sums of squared per-sample gradients, for any model.
+
+Operations that are understood (`recorder.py`) give their share from inputs and slopes;
+the others, and whatever does not agree with plain differentiation of single samples on
+the first batch, are differentiated sample by sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.recorder import Recorder
+from flatgauge.data import Batch, map_nested, tensors_in
+from flatgauge.errors import LossError, ModelError
+from flatgauge.losses import RowLoss
+from flatgauge.losses.loss import Rows
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params, add, scale, zeros_like
+
+AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-8}
+CHECKED_SAMPLES = 3
+CHECKED_SLOTS = 2
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One backward pass: a vector for each row, and a sign; at most one row a sample."""
+
+    columns: Tensor
+    signs: Tensor
+
+
+Passes = Callable[[Rows], Iterator[Pass]]
+
+
+class SquaredGradients:
+    """(1/N) Σ_rows Σ_passes s (∂⟨f_row, c⟩/∂θ)², entry by entry.
+
+    Args:
+        objective: model, data, loss and the point; the loss is a named one.
+    """
+
+    def __init__(self, objective: Objective):
+        if not isinstance(objective.loss, RowLoss):
+            raise LossError(
+                f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
+                "does not give: use a named loss."
+            )
+        self.objective = objective
+        self.loss = objective.loss
+        with objective.isolated():
+            self.singly = self._choose(next(objective.batches()))
+
+    def mean(self, passes: Passes) -> Params:
+        """The sum over all batches, divided by the number of rows."""
+        total = zeros_like(self.objective.parameters)
+        with self.objective.isolated():
+            for batch in self.objective.batches():
+                total = add(total, self._recorded(batch, passes))
+                if self.singly:
+                    total = _add_some(total, self._sample_by_sample(batch, passes))
+        return scale(total, 1 / self.objective.sample_count)
+
+    def _choose(self, batch: Batch) -> list[str]:
+        """The parameters that must be differentiated sample by sample."""
+        point = self.objective.parameters
+        few = take_samples(batch, slice(0, CHECKED_SAMPLES))
+        self._check_independent(few)
+
+        def trial(rows: Rows) -> Iterator[Pass]:
+            # A function of the sample's own outputs: the same in any batch.
+            column = rows.outputs.detach().cos() + rows.outputs.detach().sin()
+            one = torch.ones_like(column[:, :1])
+            yield from islice(by_slot(rows, column[:, :, None], one), CHECKED_SLOTS)
+
+        self.singly: list[str] = []
+        fast = self._recorded(few, trial)
+        self.singly = list(point)
+        slow = self._sample_by_sample(few, trial)
+        tolerance = AGREEMENT[self.objective.dtype]
+        return [
+            name
+            for name in point
+            if float((fast[name] - slow[name]).norm())
+            > tolerance * float(slow[name].norm())
+        ]
+
+    def _check_independent(self, few: Batch) -> None:
+        """A sample's outputs must not depend on the others of its batch."""
+        point = self.objective.parameters
+        with torch.no_grad():
+            together = self.loss.rows(*self.objective.evaluate(point, few)).outputs
+            alone = [
+                self.loss.rows(
+                    *self.objective.evaluate(point, take_samples(few, slice(i, i + 1)))
+                ).outputs
+                for i in range(sample_length(few))
+            ]
+        difference = float((together - torch.cat(alone)).norm())
+        if difference > AGREEMENT[self.objective.dtype] * float(together.norm()):
+            raise ModelError(
+                "the samples of a batch influence each other (BatchNorm in train mode?), "
+                "so they have no gradients of their own: use mode='eval'."
+            )
+
+    def _recorded(self, batch: Batch, passes: Passes) -> Params:
+        """The shares of the operations that are understood."""
+        point = self.objective.leaves()
+        with Recorder(point) as recorder:
+            outputs, targets = self.objective.evaluate(point, batch)
+        rows = self.loss.rows(outputs, targets)
+        total = zeros_like(self.objective.parameters)
+        skipped = recorder.others.union(self.singly)
+        taps = [
+            tap for tap in recorder.taps if not skipped.issuperset(tap.names.values())
+        ]
+        if not taps or not rows.outputs.requires_grad:
+            return total
+        count = outputs.shape[0]
+        for one in passes(rows):
+            slopes = torch.autograd.grad(
+                rows.outputs,
+                [tap.output for tap in taps],
+                one.columns,
+                retain_graph=True,
+                allow_unused=True,
+            )
+            signs = one.signs.new_zeros(count).index_add_(0, rows.samples, one.signs)
+            for tap, slope in zip(taps, slopes, strict=True):
+                if slope is not None and tap.output.shape[0] % count == 0:
+                    shares = tap.squares(slope.detach(), signs)
+                    kept = {n: s for n, s in shares.items() if n not in skipped}
+                    total = _add_some(total, kept)
+        return total
+
+    def _sample_by_sample(self, batch: Batch, passes: Passes) -> Params:
+        """Plain differentiation of one sample at a time."""
+        point = self.objective.parameters
+        total = {name: torch.zeros_like(point[name]) for name in self.singly}
+        for index in range(sample_length(batch)):
+            single = take_samples(batch, slice(index, index + 1))
+            leaves = {
+                name: point[name].detach().requires_grad_() for name in self.singly
+            }
+            outputs, targets = self.objective.evaluate({**point, **leaves}, single)
+            rows = self.loss.rows(outputs, targets)
+            if not rows.outputs.requires_grad:
+                continue
+            for one in passes(rows):
+                slopes = torch.autograd.grad(
+                    rows.outputs,
+                    list(leaves.values()),
+                    one.columns,
+                    retain_graph=True,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+                for name, slope in zip(leaves, slopes, strict=True):
+                    total[name] += one.signs.sum() * slope.square()
+        return total
+
+
+def by_slot(rows: Rows, columns: Tensor, signs: Tensor) -> Iterator[Pass]:
+    """Passes with at most one row a sample: for each position, for each column."""
+    order = torch.arange(rows.samples.numel(), device=rows.samples.device)
+    first = torch.searchsorted(rows.samples, rows.samples)
+    slots = order - first
+    for slot in range(int(slots.max()) + 1 if slots.numel() else 0):
+        here = (slots == slot).to(columns.dtype)
+        for index in range(columns.shape[2]):
+            yield Pass(columns[:, :, index] * here[:, None], signs[:, index] * here)
+
+
+def sample_length(batch: Batch) -> int:
+    """The number of samples of a batch, read off its tensors."""
+    tensors = tensors_in(batch.whole)
+    lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ModelError(
+            "the batch cannot be split into samples, because its tensors have the leading "
+            f"sizes {sorted(lengths)}: give every tensor of a batch one row a sample."
+        )
+    return lengths.pop()
+
+
+def take_samples(batch: Batch, rows: slice) -> Batch:
+    """Some samples of a batch."""
+    sample_length(batch)
+    parts = (batch.whole, batch.inputs, batch.targets)
+    return Batch(batch.index, *(map_nested(lambda t: t[rows], part) for part in parts))
+
+
+def _add_some(total: Params, shares: Params) -> Params:
+    return {n: t + shares[n] if n in shares else t for n, t in total.items()}

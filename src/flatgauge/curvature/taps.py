@@ -1,0 +1,157 @@
+"""Squared per-sample gradients of single operations, from their inputs and slopes.
+
+With δ the derivative of some scalar of each sample with respect to an operation's
+output, a `Tap` gives Σ_n s_n (∂/∂W)², entry by entry, without a gradient for each
+sample where the operation allows it (a linear layer with one position a sample), and
+in bounded chunks of samples elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flatgauge.vectors import Params
+
+# Entries of per-sample gradients held at a time.
+CHUNK = 2**25
+
+
+@dataclass(frozen=True)
+class Tap(ABC):
+    """One operation: its output, and the parameters that it used."""
+
+    output: Tensor
+    names: dict[str, str]
+
+    @abstractmethod
+    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+        """Σ_n signs_n (gradient of sample n)², for each parameter."""
+
+
+@dataclass(frozen=True)
+class LinearTap(Tap):
+    """x Wᵀ + b over samples and positions; `transposed` for x W."""
+
+    input: Tensor
+    transposed: bool = False
+
+    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+        """Squared factors for one position a sample, else chunks of Σ_t δ_t x_tᵀ."""
+        count = signs.shape[0]
+        x = self.input.reshape(count, -1, self.input.shape[-1])
+        d = slope.reshape(count, -1, slope.shape[-1])
+        found: Params = {}
+        if "bias" in self.names:
+            found[self.names["bias"]] = signs @ d.sum(1).square()
+        if "weight" in self.names:
+            if x.shape[1] == 1:
+                weighted = d[:, 0].square() * signs[:, None]
+                squares = weighted.mT @ x[:, 0].square()
+            else:
+                squares = outer_squares(d.mT, x.mT, signs)
+            found[self.names["weight"]] = squares.mT if self.transposed else squares
+        return found
+
+
+@dataclass(frozen=True)
+class ConvolutionTap(Tap):
+    """A convolution of one or two space dimensions, or its transpose."""
+
+    input: Tensor
+    weight: Tensor
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    transposed: bool
+
+    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+        """Chunks of Σ_positions δ · patch, with the patches unfolded."""
+        found: Params = {}
+        x, d = (t if t.ndim == 4 else t.unsqueeze(2) for t in (self.input, slope))
+        if "bias" in self.names:
+            found[self.names["bias"]] = signs @ d.sum((2, 3)).square()
+        if "weight" in self.names:
+            # A transposed convolution is the same product with the roles exchanged.
+            still, moving = (x, d) if self.transposed else (d, x)
+            kernel = self.weight.shape[2:]
+            kernel = tuple(kernel) if len(kernel) == 2 else (1, *kernel)
+            total = torch.zeros_like(self.weight).reshape(self.groups, -1)
+            per_sample = self.weight.numel() + moving[0].numel() * kernel[0] * kernel[1]
+            for rows in chunks(signs.shape[0], per_sample):
+                patches = F.unfold(
+                    moving[rows], kernel, self.dilation, self.padding, self.stride
+                )
+                patches = patches.unflatten(1, (self.groups, -1))
+                left = still[rows].flatten(2).unflatten(1, (self.groups, -1))
+                gradients = left @ patches.mT
+                total += torch.einsum(
+                    "n,ngk->gk", signs[rows], gradients.square().flatten(2)
+                )
+            found[self.names["weight"]] = total.reshape(self.weight.shape)
+        return found
+
+
+@dataclass(frozen=True)
+class EmbeddingTap(Tap):
+    """Rows of a table, chosen by indices."""
+
+    indices: Tensor
+    table: Tensor
+
+    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+        """Sum the slopes of equal indices within a sample, then square."""
+        count, rows = signs.shape[0], self.table.shape[0]
+        index = self.indices.reshape(count, -1)
+        owner = torch.arange(count, device=index.device)[:, None] * rows
+        keys, places = torch.unique(index + owner, return_inverse=True)
+        width = slope.shape[-1]
+        sums = slope.new_zeros(keys.numel(), width)
+        sums.index_add_(0, places.reshape(-1), slope.reshape(-1, width))
+        weighted = sums.square() * signs[keys // rows][:, None]
+        total = torch.zeros_like(self.table).index_add_(0, keys % rows, weighted)
+        return {self.names["weight"]: total}
+
+
+@dataclass(frozen=True)
+class GainTap(Tap):
+    """x̂ · gain + bias of a normalization layer.
+
+    The gain runs over dimension 1, or over the last `trailing` dimensions.
+    """
+
+    normalized: Tensor
+    trailing: int | None
+
+    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+        """Sum over positions, then square."""
+        found: Params = {}
+        for role, each in (("weight", slope * self.normalized), ("bias", slope)):
+            if role in self.names:
+                if self.trailing is None:
+                    sums = each.reshape(*each.shape[:2], -1).sum(2)
+                else:
+                    features = each.shape[each.ndim - self.trailing :]
+                    sums = each.reshape(signs.shape[0], -1, *features).sum(1)
+                found[self.names[role]] = torch.tensordot(signs, sums.square(), dims=1)
+        return found
+
+
+def outer_squares(left: Tensor, right: Tensor, signs: Tensor) -> Tensor:
+    """Σ_n s_n (left_n right_nᵀ)² for [n, a, t] and [n, b, t], in chunks of samples."""
+    total = left.new_zeros(left.shape[1], right.shape[1])
+    for rows in chunks(signs.shape[0], total.numel()):
+        gradients = left[rows] @ right[rows].mT
+        total += torch.einsum("n,nab->ab", signs[rows], gradients.square())
+    return total
+
+
+def chunks(count: int, entries_each: int) -> list[slice]:
+    """Slices of samples that keep the entries held at a time bounded."""
+    step = max(1, CHUNK // max(entries_each, 1))
+    return [slice(start, start + step) for start in range(0, count, step)]

@@ -1,0 +1,179 @@
+"""Anything a user has, as batches that can be read again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.data import DataLoader, Dataset
+
+from flatgauge.errors import DataError
+
+LABELS = "labels"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch on the device: what the user gave, its inputs and its targets."""
+
+    index: int
+    whole: Any
+    inputs: Any
+    targets: Any
+
+
+class Batches:
+    """The user's data as batches, on one device and in one floating dtype.
+
+    Args:
+        data: a DataLoader or any re-iterable of batches, a map-style Dataset (with
+            `batch_size`), or a pair of tensors (inputs, targets). A batch is a pair
+            (inputs, targets) or a mapping with "labels".
+        batch_size: for tensors and Datasets only; all tensors in one batch if None.
+        device: where the tensors go.
+        dtype: what floating tensors are converted to.
+        any_batch: also take batches without targets; each then is its own target.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        batch_size: int | None,
+        device: torch.device,
+        dtype: torch.dtype,
+        any_batch: bool,
+    ):
+        self.source = _source(data, batch_size)
+        self.device = device
+        self.dtype = dtype
+        self.any_batch = any_batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        for index, whole in enumerate(self.source):
+            moved = map_nested(self._place, whole)
+            inputs, targets = self._split(moved, index)
+            yield Batch(index, moved, inputs, targets)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
+        return tensor.to(device=self.device, dtype=dtype, non_blocking=True)
+
+    def _split(self, batch: Any, index: int) -> tuple[Any, Any]:
+        if isinstance(batch, Mapping):
+            if LABELS in batch:
+                inputs = {key: value for key, value in batch.items() if key != LABELS}
+                return inputs, batch[LABELS]
+            found = f"a mapping with the keys {sorted(map(str, batch))}"
+        elif isinstance(batch, tuple | list) and len(batch) == 2:
+            return batch[0], batch[1]
+        elif isinstance(batch, tuple | list):
+            found = f"a {type(batch).__name__} of length {len(batch)}"
+        else:
+            found = f"a {type(batch).__name__}"
+        if self.any_batch:
+            return batch, batch
+        raise DataError(
+            f"batch {index} is {found}: give pairs (inputs, targets) or mappings with "
+            f"'{LABELS}', or pass forward= and a callable loss that take the whole batch."
+        )
+
+
+def map_nested(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Apply `function` to every tensor inside tuples, lists and mappings."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, PackedSequence):
+        return value._replace(data=function(value.data))
+    if isinstance(value, Mapping):
+        return {key: map_nested(function, item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_nested(function, item) for item in value))
+    if isinstance(value, tuple | list):
+        return type(value)(map_nested(function, item) for item in value)
+    return value
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """Every tensor inside tuples, lists and mappings, in order."""
+    found: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_nested(collect, value)
+    return found
+
+
+def _source(data: Any, batch_size: int | None) -> Iterable[Any]:
+    """The user's data as an iterable that starts anew each time."""
+    if isinstance(data, Tensor) or (isinstance(data, list) and _all_tensors(data)):
+        raise DataError(
+            "data= is bare tensors: give the pair (inputs, targets) as a tuple, with "
+            "batch_size= if they do not fit in one batch."
+        )
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor):
+        return _TensorBatches(*data, batch_size=batch_size)
+    if isinstance(data, Dataset):
+        if batch_size is None:
+            raise DataError(
+                "data= is a Dataset: pass batch_size=, or wrap it in a DataLoader."
+            )
+        return DataLoader(data, batch_size=batch_size)
+    if batch_size is not None:
+        raise DataError(
+            "batch_size= is for tensors and Datasets; this data comes in batches already: "
+            "leave it out, or set it in the DataLoader."
+        )
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
+        raise DataError(
+            f"data= is {type(data).__name__}: give a DataLoader, a list of batches, or "
+            "a tuple of tensors (inputs, targets)."
+        )
+    if iter(data) is data:
+        raise DataError(
+            "data= is an iterator that can be read only once: give a list of its batches "
+            "or a DataLoader, since curvature needs many passes."
+        )
+    return data
+
+
+def _all_tensors(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, Tensor) for value in values)
+
+
+@dataclass(frozen=True)
+class _TensorBatches:
+    """Inputs (nested tensors) and a target tensor, cut along their first dimension."""
+
+    inputs: Any
+    targets: Tensor
+    batch_size: int | None
+
+    def __post_init__(self) -> None:
+        count = self.targets.shape[0] if self.targets.ndim else 0
+        lengths = {t.shape[0] if t.ndim else 0 for t in tensors_in(self.inputs)}
+        if lengths != {count}:
+            raise DataError(
+                f"inputs have {sorted(lengths)} samples and targets {count}: give one "
+                "target for each input."
+            )
+        if self.batch_size is not None and self.batch_size < 1:
+            raise DataError(
+                f"batch_size= is {self.batch_size}: give a positive number."
+            )
+
+    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
+        count = self.targets.shape[0]
+        step = self.batch_size or max(count, 1)
+        for start in range(0, count, step):
+            rows = slice(start, start + step)
+            yield (
+                map_nested(lambda t, rows=rows: t[rows], self.inputs),
+                self.targets[rows],
+            )

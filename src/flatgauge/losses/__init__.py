@@ -1,0 +1,38 @@
+"""Losses by name or from a callable, each with its curvature in output space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from flatgauge.errors import LossError
+from flatgauge.losses.cross_entropy import CrossEntropy
+from flatgauge.losses.custom import CallableLoss
+from flatgauge.losses.loss import Loss, RowLoss
+from flatgauge.losses.mean_squared_error import MeanSquaredError
+from flatgauge.losses.normalized_cross_entropy import NormalizedCrossEntropy
+
+NAMED: dict[str, type[RowLoss]] = {
+    loss.name: loss for loss in (CrossEntropy, MeanSquaredError, NormalizedCrossEntropy)
+}
+
+
+def resolve_loss(loss: str | Loss | Callable[[Tensor, Tensor], Tensor]) -> Loss:
+    """A `Loss` from a name or a callable.
+
+    >>> resolve_loss("mse").name
+    'mse'
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str):
+        if loss in NAMED:
+            return NAMED[loss]()
+        known = ", ".join(f"'{name}'" for name in NAMED)
+        raise LossError(f"the loss '{loss}' is not known: use {known}, or a callable.")
+    if callable(loss):
+        return CallableLoss(loss)
+    raise LossError(
+        f"loss= is {type(loss).__name__}: give a name or a callable(outputs, targets)."
+    )

@@ -1,0 +1,70 @@
+"""Class scores as rows, and the algebra of the softmax that both losses share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flatgauge.errors import LossError
+from flatgauge.losses.loss import IGNORED, Rows
+
+
+def class_rows(outputs: Tensor, targets: Tensor) -> Rows:
+    """Class scores [..., K] or [B, K, ...] with integer targets, as rows."""
+    if not isinstance(outputs, Tensor) or outputs.ndim < 2:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
+        raise LossError(
+            f"a classification loss needs outputs of shape [batch, classes], but the "
+            f"model returned {shape}: pass forward= to pick the class scores."
+        )
+    if not isinstance(targets, Tensor) or targets.is_floating_point():
+        raise LossError(
+            "a classification loss needs integer class targets: convert them, or pass "
+            "a callable loss for soft labels or regression."
+        )
+    last = outputs.shape[:-1] == targets.shape
+    second = outputs.shape[:1] + outputs.shape[2:] == targets.shape
+    if last and second and outputs.ndim > 2 and outputs.shape[1] != 1:
+        raise LossError(
+            f"outputs of shape {tuple(outputs.shape)} could have their classes in "
+            "dimension 1 or in the last one: pass forward= that returns [rows, classes]."
+        )
+    if not (last or second):
+        raise LossError(
+            f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
+            f"{tuple(targets.shape)}: one target is needed for each row of class scores."
+        )
+    if not last:
+        outputs = outputs.movedim(1, -1)
+    classes = outputs.shape[-1]
+    flat = outputs.reshape(-1, classes)
+    labels = targets.reshape(-1).long()
+    per_sample = labels.numel() // max(targets.shape[0], 1)
+    samples = torch.arange(labels.numel(), device=labels.device) // max(per_sample, 1)
+    valid = labels != IGNORED
+    if not bool(valid.all()):
+        flat, labels, samples = flat[valid], labels[valid], samples[valid]
+    if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+        wrong = labels[(labels < 0) | (labels >= classes)][0]
+        raise LossError(
+            f"a target is {int(wrong)}, but the model has {classes} outputs, so classes "
+            f"run from 0 to {classes - 1}: check the labels (-100 marks ignored ones)."
+        )
+    return Rows(flat, labels, samples)
+
+
+def softmax_root(p: Tensor, u: Tensor) -> Tensor:
+    """S u for S = diag(√p) − p √pᵀ."""
+    root = p.sqrt()
+    return root * u - p * (root * u).sum(-1, keepdim=True)
+
+
+def softmax_covariance(p: Tensor, v: Tensor) -> Tensor:
+    """(diag p − ppᵀ) v."""
+    return p * v - p * (p * v).sum(-1, keepdim=True)
+
+
+def sample_classes(rows: Rows, p: Tensor, random: torch.Generator) -> Rows:
+    """The same rows with classes drawn from the probabilities p."""
+    drawn = torch.multinomial(p.to(random.device), 1, generator=random)[:, 0]
+    return Rows(rows.outputs, drawn.to(p.device), rows.samples)

@@ -1,0 +1,56 @@
+"""Cross-entropy."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flatgauge.losses.classes import (
+    class_rows,
+    sample_classes,
+    softmax_covariance,
+    softmax_root,
+)
+from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.shapes import Float
+
+
+class CrossEntropy(RowLoss):
+    """ℓ = −ln softmax(f)_y, with ∇²_f ℓ = diag(p) − p pᵀ."""
+
+    name = "cross-entropy"
+    classification = True
+
+    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+        """Class scores and integer targets, -100 left out."""
+        return class_rows(outputs, targets)
+
+    def values(self, rows: Rows) -> Float[Tensor, " M"]:
+        """−ln softmax(f)_y."""
+        return F.cross_entropy(rows.outputs, rows.targets, reduction="none")
+
+    def hessian_columns(
+        self, rows: Rows
+    ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:
+        """The columns of S = diag(√p) − p √pᵀ, for which S Sᵀ = diag(p) − p pᵀ."""
+        p = rows.outputs.detach().softmax(-1)
+        columns = torch.diag_embed(p.sqrt()) - p[:, :, None] * p.sqrt()[:, None, :]
+        return columns, torch.ones_like(p)
+
+    def hessian_probe(
+        self, rows: Rows, random: torch.Generator
+    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+        """S u with u = ±1, without forming S."""
+        p = rows.outputs.detach().softmax(-1)
+        return softmax_root(p, random_signs(p, random)), None
+
+    def fisher_product(
+        self, rows: Rows, vectors: Float[Tensor, "M K"]
+    ) -> Float[Tensor, "M K"]:
+        """(diag(p) − p pᵀ) v: for this loss the Fisher matrix is the Hessian."""
+        return softmax_covariance(rows.outputs.detach().softmax(-1), vectors)
+
+    def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
+        """Classes drawn from softmax(f)."""
+        return sample_classes(rows, rows.outputs.detach().softmax(-1), random)

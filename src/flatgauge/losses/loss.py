@@ -1,0 +1,84 @@
+"""Losses per row, with their curvature in the space of the model's outputs.
+
+A *row* is what the loss averages over: one sample, or one valid token of a token-level
+output (targets of -100 are ignored). With f the outputs of one row (K numbers) and y
+its target, a loss gives ℓ(f, y), and factors of its Hessian ∇²_f ℓ, which the
+Gauss-Newton matrix and the exact diagonal are built from.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flatgauge.shapes import Float, Int
+
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one batch: outputs [M, K], targets, and the sample each belongs to."""
+
+    outputs: Float[Tensor, "M K"]
+    targets: Tensor
+    samples: Int[Tensor, " M"]
+
+
+class Loss(ABC):
+    """A loss: what a batch adds to the total, and how many rows it counts for."""
+
+    name: str
+    classification: bool
+
+    @abstractmethod
+    def total(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """The sum of the rows' losses (differentiable), and the number of rows."""
+
+
+class RowLoss(Loss):
+    """A loss that is known row by row."""
+
+    @abstractmethod
+    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+        """Outputs and targets laid out as rows, ignored ones left out."""
+
+    @abstractmethod
+    def values(self, rows: Rows) -> Float[Tensor, " M"]:
+        """ℓ(f, y) for each row."""
+
+    @abstractmethod
+    def hessian_columns(
+        self, rows: Rows
+    ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:
+        """Columns c_r and signs s_r = ±1 with ∇²_f ℓ = Σ_r s_r c_r c_rᵀ, for each row."""
+
+    @abstractmethod
+    def hessian_probe(
+        self, rows: Rows, random: torch.Generator
+    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+        """Random p and n with E[p pᵀ] − E[n nᵀ] = ∇²_f ℓ (n is None where it is 0)."""
+
+    @abstractmethod
+    def fisher_product(
+        self, rows: Rows, vectors: Float[Tensor, "M K"]
+    ) -> Float[Tensor, "M K"]:
+        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector a row."""
+
+    @abstractmethod
+    def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
+        """The same rows with targets drawn from the model's own p(y|f)."""
+
+    def total(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        """The sum over the rows, and their number."""
+        rows = self.rows(outputs, targets)
+        return self.values(rows).sum(), rows.outputs.shape[0]
+
+
+def random_signs(like: Tensor, random: torch.Generator) -> Tensor:
+    """Independent ±1 with the shape, dtype and device of `like`."""
+    bits = torch.randint(0, 2, like.shape, generator=random, device=random.device)
+    return bits.to(device=like.device, dtype=like.dtype).mul_(2).sub_(1)

@@ -1,0 +1,80 @@
+"""Mean squared error."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from flatgauge.errors import LossError
+from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.shapes import Float
+
+
+class MeanSquaredError(RowLoss):
+    """ℓ = mean_k (f_k − y_k)², with ∇²_f ℓ = 2/K · I.
+
+    As a likelihood this is a Gaussian of variance K/2, which the true Fisher uses.
+    """
+
+    name = "mse"
+    classification = False
+
+    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+        """Outputs and targets of equal shape ([B, 1] and [B] count as equal)."""
+        fits = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        if fits and outputs.shape == (*targets.shape, 1):
+            targets = targets[..., None]
+        if not fits or outputs.shape != targets.shape or outputs.ndim == 0:
+            shapes = [
+                tuple(value.shape)
+                if isinstance(value, Tensor)
+                else type(value).__name__
+                for value in (outputs, targets)
+            ]
+            raise LossError(
+                f"the squared error needs targets of the outputs' shape, but outputs are "
+                f"{shapes[0]} and targets {shapes[1]}: reshape one of them."
+            )
+        count = outputs.shape[0]
+        return Rows(
+            outputs.reshape(count, -1),
+            targets.reshape(count, -1).to(outputs.dtype),
+            torch.arange(count, device=outputs.device),
+        )
+
+    def values(self, rows: Rows) -> Float[Tensor, " M"]:
+        """mean_k (f_k − y_k)²."""
+        return (rows.outputs - rows.targets).square().mean(-1)
+
+    def hessian_columns(
+        self, rows: Rows
+    ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:
+        """√(2/K) times the unit vectors."""
+        ones = torch.ones_like(rows.outputs.detach())
+        return torch.diag_embed(ones * self._root(ones)), ones
+
+    def hessian_probe(
+        self, rows: Rows, random: torch.Generator
+    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+        """√(2/K) times random signs."""
+        signs = random_signs(rows.outputs.detach(), random)
+        return signs * self._root(signs), None
+
+    def fisher_product(
+        self, rows: Rows, vectors: Float[Tensor, "M K"]
+    ) -> Float[Tensor, "M K"]:
+        """2/K · v."""
+        return vectors * self._root(vectors) ** 2
+
+    def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
+        """F plus Gaussian noise of variance K/2."""
+        f = rows.outputs.detach()
+        noise = torch.randn(
+            f.shape, generator=random, device=random.device, dtype=f.dtype
+        ).to(f.device)
+        return Rows(rows.outputs, f + noise / self._root(f), rows.samples)
+
+    def _root(self, like: Tensor) -> float:
+        return math.sqrt(2 / like.shape[-1])

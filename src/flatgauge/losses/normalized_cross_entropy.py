@@ -1,0 +1,132 @@
+"""Normalized cross-entropy (Tsuzuku et al. 2019, section 5.4)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flatgauge.errors import LossError
+from flatgauge.losses.classes import (
+    class_rows,
+    sample_classes,
+    softmax_covariance,
+    softmax_root,
+)
+from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.shapes import Float
+
+
+class NormalizedCrossEntropy(RowLoss):
+    """Cross-entropy of z = (f − mean f) / std f, which no rescaling of f can change.
+
+    The standard deviation has the factor 1/K (Tsuzuku et al. 2019, equations 20 to 22).
+    With p = softmax(z), a = p − e_y, s = std f and P = I − 11ᵀ/K − zzᵀ/K (a projector),
+    g = ∇_f ℓ = P a / s and
+    ∇²_f ℓ = [P (diag p − ppᵀ) P − (z·a/K) P] / s² − (g zᵀ + z gᵀ) / (K s).
+    """
+
+    name = "normalized-cross-entropy"
+    classification = True
+
+    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+        """Class scores and integer targets; K ≥ 3 and no row with equal scores."""
+        rows = class_rows(outputs, targets)
+        if rows.outputs.shape[1] < 3:
+            raise LossError(
+                f"the normalized cross-entropy is piecewise constant for "
+                f"{rows.outputs.shape[1]} classes, so its curvature says nothing: use "
+                "loss='cross-entropy'."
+            )
+        spread = rows.outputs.detach()
+        equal = (spread == spread[:, :1]).all(dim=1)
+        if bool(equal.any()):
+            raise LossError(
+                f"the normalized cross-entropy is not defined where all class scores are "
+                f"equal, as in {int(equal.sum())} of {equal.numel()} rows of a batch (a "
+                "dead last layer?): leave these samples out or use loss='cross-entropy'."
+            )
+        return rows
+
+    def values(self, rows: Rows) -> Float[Tensor, " M"]:
+        """−ln softmax(f / std f)_y."""
+        centred = rows.outputs - rows.outputs.mean(-1, keepdim=True)
+        deviation = centred.square().mean(-1, keepdim=True).sqrt()
+        return F.cross_entropy(centred / deviation, rows.targets, reduction="none")
+
+    def _parts(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """z, p, s and P a / s for each row."""
+        f = rows.outputs.detach()
+        centred = f - f.mean(-1, keepdim=True)
+        s = centred.square().mean(-1, keepdim=True).sqrt()
+        z = centred / s
+        p = z.softmax(-1)
+        a = p - F.one_hot(rows.targets, p.shape[-1]).to(p.dtype)
+        return z, p, s, a
+
+    def hessian_columns(
+        self, rows: Rows
+    ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:
+        """Eigenvectors times √|eigenvalue| of the closed form (it is indefinite)."""
+        z, p, s, a = self._parts(rows)
+        classes = p.shape[-1]
+        identity = torch.eye(classes, dtype=p.dtype, device=p.device)
+        projector = identity - 1 / classes - z[:, :, None] * z[:, None, :] / classes
+        covariance = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+        gradient = _project(z, a) / s
+        lean = (z * a).sum(-1)[:, None, None] / classes
+        cross = gradient[:, :, None] * z[:, None, :]
+        deviation = s[:, :, None]
+        hessian = (projector @ covariance @ projector - lean * projector) / deviation**2
+        hessian = hessian - (cross + cross.mT) / (classes * deviation)
+        eigenvalues, eigenvectors = torch.linalg.eigh(hessian)
+        columns = eigenvectors * eigenvalues.abs().sqrt()[:, None, :]
+        return columns, torch.where(eigenvalues < 0, -1.0, 1.0).to(p.dtype)
+
+    def hessian_probe(
+        self, rows: Rows, random: torch.Generator
+    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+        """Independent signs on the positive and on the negative eigenspace.
+
+        Above 256 classes the closed form's own terms are used, which needs no
+        eigenvectors: P S / s, ± P and the two directions of g zᵀ + z gᵀ.
+        """
+        z, p, s, a = self._parts(rows)
+        classes = p.shape[-1]
+        if classes <= 256:
+            columns, signs = self.hessian_columns(rows)
+            u = random_signs(signs, random)
+            plus = (columns * (u * (signs > 0))[:, None, :]).sum(-1)
+            minus = (columns * (u * (signs < 0))[:, None, :]).sum(-1)
+            return plus, minus
+        plus = _project(z, softmax_root(p, random_signs(p, random))) / s
+        lean = -(z * a).sum(-1, keepdim=True) / classes
+        flat = _project(z, random_signs(p, random)) / s
+        gradient = _project(z, a) / s
+        length = gradient.norm(dim=-1, keepdim=True)
+        unit = gradient / length.clamp_min(torch.finfo(p.dtype).tiny)
+        weight = (length / (math.sqrt(classes) * s)).sqrt() / math.sqrt(2)
+        axis = z / math.sqrt(classes)
+        plus = plus + lean.clamp_min(0).sqrt() * flat
+        plus = plus + weight * (unit - axis) * random_signs(length, random)
+        minus = (-lean).clamp_min(0).sqrt() * flat
+        minus = minus + weight * (unit + axis) * random_signs(length, random)
+        return plus, minus
+
+    def fisher_product(
+        self, rows: Rows, vectors: Float[Tensor, "M K"]
+    ) -> Float[Tensor, "M K"]:
+        """P (diag p − ppᵀ) P v / s²."""
+        z, p, s, _ = self._parts(rows)
+        return _project(z, softmax_covariance(p, _project(z, vectors))) / s**2
+
+    def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
+        """Classes drawn from softmax(z)."""
+        return sample_classes(rows, self._parts(rows)[1], random)
+
+
+def _project(z: Tensor, v: Tensor) -> Tensor:
+    """P v with P = I − 11ᵀ/K − zzᵀ/K."""
+    return v - v.mean(-1, keepdim=True) - z * (z * v).mean(-1, keepdim=True)

@@ -1,0 +1,239 @@
+"""The private copy of a user's model, as a function of named parameters and a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from flatgauge.data import Batch, tensors_in
+from flatgauge.errors import FlatgaugeError, ModelError, OptionError
+from flatgauge.isolation import private_copy
+from flatgauge.vectors import Params
+
+Forward = Callable[[nn.Module, Any], Any]
+PRECISIONS = (torch.float32, torch.float64)
+
+
+class Network:
+    """f(θ, batch): a copy of the model whose chosen parameters can be replaced.
+
+    Args:
+        model: the user's module, which is copied.
+        device: where the copy goes; the model's own device if None.
+        dtype: its floating type, float32 or float64; the model's own if None.
+        mode: "eval" or "train".
+        params: a predicate on names; by default what requires gradients is chosen.
+        forward: callable(model, batch) -> outputs, instead of our own call.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        mode: str,
+        params: Callable[[str], bool] | None,
+        forward: Forward | None,
+    ):
+        if not isinstance(model, nn.Module):
+            raise ModelError(
+                f"model= is {type(model).__name__}: give a torch.nn.Module."
+            )
+        if mode not in ("eval", "train"):
+            raise OptionError(f"mode= is '{mode}': use 'eval' or 'train'.")
+        chosen = _chosen(model, params)
+        self.device, self.dtype = _placement(chosen, device, dtype)
+        self.model = private_copy(model).to(device=self.device, dtype=self.dtype)
+        self.model.requires_grad_(False)
+        self.mode = mode
+        _set_mode(self.model, mode)
+        self.forward = forward
+        self.causal = forward is None and _is_causal(model)
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        own = dict(self.model.named_parameters())
+        self.parameters: Params = {name: own[name].detach() for name in chosen}
+        self._bound = None if forward is None else _Bound(self.model, forward)
+
+    def evaluate(self, params: Params, batch: Batch) -> tuple[Any, Any]:
+        """The outputs at `params`, and the targets that belong to them."""
+        state = dict(params)
+        if self.mode == "train":
+            # BatchNorm variants of the user's own may write to their buffers.
+            buffers = self.model.named_buffers()
+            state |= {name: buffer.clone() for name, buffer in buffers}
+        try:
+            if self._bound is not None:
+                prefixed = {f"model.{name}": value for name, value in state.items()}
+                return functional_call(
+                    self._bound, prefixed, (batch.whole,)
+                ), batch.targets
+            arguments, keywords = _arguments(batch.inputs)
+            outputs = functional_call(self.model, state, arguments, keywords)
+        except FlatgaugeError:
+            raise
+        except Exception as error:
+            shapes = [tuple(tensor.shape) for tensor in tensors_in(batch.inputs)[:3]]
+            raise ModelError(
+                f"the model failed on batch {batch.index} with inputs of shape {shapes} "
+                f"({type(error).__name__}: {error}): check that it runs on this batch."
+            ) from error
+        return self._align(_scores(outputs), batch.targets)
+
+    def check_reach(self, unused: list[str], total: Callable[[Params], Tensor]) -> None:
+        """Refuse parameters that the model reads past its own attributes.
+
+        Args:
+            unused: the parameters that the loss seemed not to depend on.
+            total: the loss of one batch, for the parameters that are replaced.
+
+        Raises:
+            ModelError: if it does depend on one of them.
+        """
+        own = dict(self.model.named_parameters())
+        leaves = [own[name].requires_grad_() for name in unused]
+        try:
+            others = {n: t for n, t in self.parameters.items() if n not in unused}
+            value = total(others)
+            slopes: tuple[Tensor | None, ...] = (None,) * len(leaves)
+            if value.requires_grad:
+                slopes = torch.autograd.grad(value, leaves, allow_unused=True)
+        finally:
+            self.model.requires_grad_(False)
+        for name, slope in zip(unused, slopes, strict=True):
+            if slope is not None:
+                raise ModelError(
+                    f"the model reads '{name}' through a reference of its own (a list or a "
+                    "closure?), so it cannot be replaced: read it as an attribute of its "
+                    "module."
+                )
+
+    def _align(self, outputs: Any, targets: Any) -> tuple[Any, Any]:
+        """Shift a causal language model's scores against its token labels."""
+        token_labels = (
+            isinstance(targets, Tensor)
+            and isinstance(outputs, Tensor)
+            and not targets.is_floating_point()
+            and targets.ndim == 2
+            and outputs.ndim == 3
+        )
+        if self.causal and token_labels:
+            return outputs[:, :-1], targets[:, 1:]
+        return outputs, targets
+
+
+class _Bound(nn.Module):
+    """A user's forward as a module, so that parameters can be replaced under it."""
+
+    def __init__(self, model: nn.Module, function: Forward):
+        super().__init__()
+        self.model = model
+        self.function = function
+
+    def forward(self, batch: Any) -> Any:
+        return self.function(self.model, batch)
+
+
+def _chosen(
+    model: nn.Module, predicate: Callable[[str], bool] | None
+) -> Mapping[str, Tensor]:
+    """The parameters to measure, by name."""
+    floating = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if parameter.is_floating_point()
+    }
+    if not floating:
+        raise ModelError(
+            "the model has no floating-point parameters to measure: give one that has."
+        )
+    if predicate is not None:
+        chosen = {name: value for name, value in floating.items() if predicate(name)}
+        if not chosen:
+            raise ModelError(
+                f"params= chose none of the {len(floating)} parameters (such as "
+                f"'{next(iter(floating))}'): let it accept at least one name."
+            )
+    else:
+        chosen = {
+            name: value for name, value in floating.items() if value.requires_grad
+        }
+        if not chosen:
+            raise ModelError(
+                "all parameters are frozen: pass params=lambda name: True to measure "
+                "them all the same."
+            )
+    for name, value in chosen.items():
+        if value.is_meta or isinstance(value, nn.parameter.UninitializedParameter):
+            raise ModelError(f"the parameter '{name}' has no data yet: load it first.")
+    return chosen
+
+
+def _placement(
+    chosen: Mapping[str, Tensor],
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> tuple[torch.device, torch.dtype]:
+    """One device and one precision for everything."""
+    if dtype is None:
+        found = {value.dtype: name for name, value in chosen.items()}
+        dtype = next(iter(found))
+        if len(found) > 1:
+            raise ModelError(
+                f"the parameters have several types ({sorted(map(str, found))}): pass "
+                "dtype=torch.float32 or torch.float64 to measure a copy in one."
+            )
+    if dtype not in PRECISIONS:
+        raise ModelError(
+            f"{dtype} is too coarse for second derivatives: pass dtype=torch.float32 (or "
+            "torch.float64) to measure a copy in that precision."
+        )
+    if device is None:
+        places = sorted({str(value.device) for value in chosen.values()})
+        if len(places) > 1:
+            raise ModelError(
+                f"the parameters lie on several devices ({', '.join(places)}): pass "
+                "device= to measure a copy on one."
+            )
+        device = places[0]
+    return torch.device(device), dtype
+
+
+def _set_mode(model: nn.Module, mode: str) -> None:
+    """Eval mode, or train mode with batch statistics and untouched running ones."""
+    model.train(mode == "train")
+    if mode == "train":
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._NormBase):
+                module.track_running_stats = False
+
+
+def _is_causal(model: nn.Module) -> bool:
+    """A Hugging Face model that generates left to right from one sequence."""
+    can_generate = getattr(model, "can_generate", None)
+    config = getattr(model, "config", None)
+    if not callable(can_generate) or config is None:
+        return False
+    return bool(can_generate()) and not getattr(config, "is_encoder_decoder", False)
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of the model for one batch's inputs."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list) and not isinstance(
+        inputs, nn.utils.rnn.PackedSequence
+    ):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _scores(outputs: Any) -> Any:
+    """The logits of a Hugging Face output; anything else as it is."""
+    if isinstance(outputs, Mapping) and "logits" in outputs:
+        return outputs["logits"]
+    return outputs
