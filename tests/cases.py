@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flatgauge as fg
+from flatgauge.vectors import Params, gaussian, generator, ravel
 
 KNOWN = json.loads((Path(__file__).parent / "known_answers.json").read_text())
 
@@ -147,7 +149,7 @@ class TiedFrozen(nn.Module):
 
 def mlp(*widths: int, bias: bool = True, activation: type[nn.Module] = nn.ReLU):
     layers: list[nn.Module] = []
-    for a, b in zip(widths[:-1], widths[1:], strict=True):
+    for a, b in pairwise(widths):
         layers += [nn.Linear(a, b, bias=bias), activation()]
     return nn.Sequential(*layers[:-1])
 
@@ -237,3 +239,17 @@ CASES = {
         Case("tied-frozen", TiedFrozen, _normal(4)),
     )
 }
+
+
+def assert_close(found, expected, tolerance: float = 1e-12) -> None:
+    """Tensors, or named vectors, equal up to a fraction of the expected norm."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        found, expected = ravel(found), ravel(expected)
+    assert found.shape == expected.shape
+    difference = float((found - expected).norm())
+    assert difference <= tolerance * float(expected.norm()), difference
+
+
+def random_vector(objective: fg.Objective, seed: int = 0) -> Params:
+    return gaussian(objective.parameters, generator(seed))

@@ -1,5 +1,9 @@
 """Measure how flat a minimum is, in ways that reparametrization does not change."""
 
+from flatgauge.audit import Audit as Audit
+from flatgauge.audit import audit as audit
+from flatgauge.compare import Comparison as Comparison
+from flatgauge.compare import compare as compare
 from flatgauge.curvature.diagonal import Diagonal as Diagonal
 from flatgauge.curvature.diagonal import gauss_newton_diagonal as gauss_newton_diagonal
 from flatgauge.curvature.diagonal import hessian_diagonal as hessian_diagonal
@@ -7,6 +11,19 @@ from flatgauge.curvature.fisher import Fisher as Fisher
 from flatgauge.curvature.gauss_newton import GaussNewton as GaussNewton
 from flatgauge.curvature.hessian import Hessian as Hessian
 from flatgauge.errors import FlatgaugeError as FlatgaugeError
+from flatgauge.landscape import landscape as landscape
+from flatgauge.measures.registry import MeasureInfo as MeasureInfo
+from flatgauge.measures.registry import list_measures as list_measures
 from flatgauge.objective import Objective as Objective
+from flatgauge.results import Measurement as Measurement
+from flatgauge.results import Report as Report
 from flatgauge.results import Status as Status
+from flatgauge.run import measure as measure
+from flatgauge.sharpen import flattest as flattest
+from flatgauge.sharpen import sharpen as sharpen
+from flatgauge.spectrum import spectral_density as spectral_density
+from flatgauge.spectrum import top_eigenvalues as top_eigenvalues
+from flatgauge.symmetry import Group as Group
+from flatgauge.symmetry import scale_rule as scale_rule
+from flatgauge.symmetry import symmetries as symmetries
 from flatgauge.version import __version__ as __version__

@@ -48,7 +48,7 @@ class Batches:
         dtype: torch.dtype,
         any_batch: bool,
     ):
-        self.source = _source(data, batch_size)
+        self.source = _source(data, batch_size, any_batch)
         self.device = device
         self.dtype = dtype
         self.any_batch = any_batch
@@ -60,6 +60,8 @@ class Batches:
             yield Batch(index, moved, inputs, targets)
 
     def _place(self, tensor: Tensor) -> Tensor:
+        if tensor.is_inference():
+            tensor = tensor.clone()
         dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
         return tensor.to(device=self.device, dtype=dtype, non_blocking=True)
 
@@ -110,9 +112,22 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def _source(data: Any, batch_size: int | None) -> Iterable[Any]:
+def few_samples(batch: Batch, count: int) -> Batch:
+    """The first samples of a batch, or the whole where its layout is not plain."""
+    tensors = tensors_in(batch.whole)
+    lengths = {tensor.shape[0] for tensor in tensors if tensor.ndim}
+    if len(lengths) != 1 or any(tensor.ndim == 0 for tensor in tensors):
+        return batch
+    parts = [
+        map_nested(lambda t: t[:count], part)
+        for part in (batch.whole, batch.inputs, batch.targets)
+    ]
+    return Batch(batch.index, *parts)
+
+
+def _source(data: Any, batch_size: int | None, any_batch: bool) -> Iterable[Any]:
     """The user's data as an iterable that starts anew each time."""
-    if isinstance(data, Tensor) or (isinstance(data, list) and _all_tensors(data)):
+    if isinstance(data, Tensor) or (_all_tensors(data) and not any_batch):
         raise DataError(
             "data= is bare tensors: give the pair (inputs, targets) as a tuple, with "
             "batch_size= if they do not fit in one batch."
@@ -135,7 +150,8 @@ def _source(data: Any, batch_size: int | None) -> Iterable[Any]:
             f"data= is {type(data).__name__}: give a DataLoader, a list of batches, or "
             "a tuple of tensors (inputs, targets)."
         )
-    if iter(data) is data:
+    # Not `iter(data) is data`: that starts a DataLoader, which draws random numbers.
+    if isinstance(data, Iterator):
         raise DataError(
             "data= is an iterator that can be read only once: give a list of its batches "
             "or a DataLoader, since curvature needs many passes."
@@ -143,8 +159,9 @@ def _source(data: Any, batch_size: int | None) -> Iterable[Any]:
     return data
 
 
-def _all_tensors(values: list[Any]) -> bool:
-    return bool(values) and all(isinstance(value, Tensor) for value in values)
+def _all_tensors(data: Any) -> bool:
+    is_list = isinstance(data, list) and bool(data)
+    return is_list and all(isinstance(value, Tensor) for value in data)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import parametrizations
+from torch.nn.utils.weight_norm import WeightNorm
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
 
 from flatgauge.errors import ModelError
+from flatgauge.vectors import graph_nodes
 
 
 def private_copy(model: nn.Module) -> nn.Module:
@@ -30,13 +34,15 @@ def private_copy(model: nn.Module) -> nn.Module:
     # torch refuses to copy tensors with a history, such as the cached weight that the
     # old weight_norm leaves on its module: those are handed to deepcopy ready-made.
     cached = {
-        id(value): value.detach().clone()
+        id(tensor): tensor.detach().clone()
         for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and value.grad_fn is not None
+        for tensor in _plain_tensors(vars(module))
+        if tensor.grad_fn is not None
     }
     try:
-        twin = copy.deepcopy(model, cached)
+        # A model that rebuilds itself draws random numbers.
+        with _random_states_kept(torch.device("cpu")):
+            twin = copy.deepcopy(model, cached)
     except Exception as error:
         raise ModelError(
             f"the model could not be copied ({type(error).__name__}: {error}): "
@@ -45,33 +51,98 @@ def private_copy(model: nn.Module) -> nn.Module:
         ) from error
     for parameter in twin.parameters():
         parameter.grad = None
+    for module in twin.modules():
+        # They may change gradients, and report to the user's own code.
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
     return twin
+
+
+def check_private(total: Tensor, model: nn.Module) -> None:
+    """Refuse a loss that was computed with the user's own parameters, not with ours.
+
+    Raises:
+        ModelError: if the graph of `total` leads to a parameter of `model`.
+    """
+    own = {id(parameter): name for name, parameter in model.named_parameters()}
+    for node in graph_nodes([total]):
+        name = own.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise ModelError(
+                f"the loss reads your model's own '{name}' (a closure over the model?), "
+                "not the copy that is measured: use the model that forward= is given, "
+                "and read parameters as attributes of their modules."
+            )
+
+
+def _plain_tensors(value: object) -> Iterator[Tensor]:
+    """The tensors inside lists, tuples and dictionaries, at any depth."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _plain_tensors(item)
 
 
 @contextmanager
 def isolated(
-    device: torch.device, data: object = None, recurrent: bool = False, seed: int = 0
+    device: torch.device,
+    data: object = None,
+    *,
+    recurrent: bool = False,
+    weight_norm: bool = False,
+    seed: int = 0,
 ) -> Iterator[None]:
-    """Fixed random states, kernels with second derivatives; all put back at the end.
+    """Fixed random states, full precision, kernels with second derivatives.
+
+    Derivatives are on inside, whatever the caller's context; all is put back at the end.
 
     Args:
         device: where the model lives; its random state is saved if it is a GPU.
         data: a DataLoader, whose own generators are put back too.
         recurrent: replace fused recurrent kernels by differentiable ones.
+        weight_norm: replace the fused weight norm, whose second derivative is wrong.
         seed: the state that shuffling and random layers see inside.
     """
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(_random_states_kept(device, data, seed))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(_attention_fast_path_off())
         if recurrent:
             stack.enter_context(_fused_kernels_off())
+        if weight_norm:
+            stack.enter_context(_ComposedWeightNorm())
         yield
+
+
+def has_weight_norm(model: nn.Module) -> bool:
+    """Whether weight normalization, old or new, is applied to some module."""
+    return any(
+        isinstance(module, parametrizations._WeightNorm)
+        or any(isinstance(h, WeightNorm) for h in module._forward_pre_hooks.values())
+        for module in model.modules()
+    )
+
+
+class _ComposedWeightNorm(TorchFunctionMode):
+    """Computes g v / ‖v‖ from operations whose derivatives are right.
+
+    The fused kernel takes ‖v‖ as a constant in its second derivative (torch 2.13).
+    """
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") == "_weight_norm":
+            v, g, *dim = args
+            return v * (g / torch.norm_except_dim(v, 2, *dim))
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
 def _random_states_kept(
-    device: torch.device, data: object, seed: int
+    device: torch.device, data: object = None, seed: int = 0
 ) -> Iterator[None]:
     generators = [torch.default_generator, *_own_generators(data)]
     if device.type == "cuda":
@@ -80,9 +151,8 @@ def _random_states_kept(
     states = [generator.get_state() for generator in generators]
     python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            generators[-1].manual_seed(seed)
+        for generator in generators:
+            generator.manual_seed(seed)
         random.seed(seed)
         np.random.seed(seed)
         yield

@@ -11,11 +11,12 @@ from torch.func import functional_call
 
 from flatgauge.data import Batch, tensors_in
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
-from flatgauge.isolation import private_copy
+from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.vectors import Params
 
 Forward = Callable[[nn.Module, Any], Any]
 PRECISIONS = (torch.float32, torch.float64)
+COARSE = (torch.float16, torch.bfloat16)
 
 
 class Network:
@@ -44,20 +45,48 @@ class Network:
             raise ModelError(
                 f"model= is {type(model).__name__}: give a torch.nn.Module."
             )
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            raise ModelError(
+                f"model= is {type(model).__name__}, which replaces parameters itself: "
+                "pass model.module."
+            )
         if mode not in ("eval", "train"):
             raise OptionError(f"mode= is '{mode}': use 'eval' or 'train'.")
         chosen = _chosen(model, params)
         self.device, self.dtype = _placement(chosen, device, dtype)
-        self.model = private_copy(model).to(device=self.device, dtype=self.dtype)
+        self.model = private_copy(model).to(device=self.device)
+        # Not model.to(dtype=...), which drops the imaginary part of complex tensors.
+        self.model._apply(lambda t: t.to(self.dtype) if t.is_floating_point() else t)
         self.model.requires_grad_(False)
         self.mode = mode
         _set_mode(self.model, mode)
         self.forward = forward
         self.causal = forward is None and _is_causal(model)
         self.recurrent = any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        self.weight_norm = has_weight_norm(self.model)
         own = dict(self.model.named_parameters())
         self.parameters: Params = {name: own[name].detach() for name in chosen}
         self._bound = None if forward is None else _Bound(self.model, forward)
+
+    def model_at(self, params: Params) -> nn.Module:
+        """A model of the user's class with these parameters, ready to train."""
+        twin = private_copy(self.model)
+        own = dict(twin.named_parameters())
+        for name, value in params.items():
+            own[name].data.copy_(value)
+            own[name].requires_grad_()
+        return twin
+
+    def with_model(self, model: nn.Module, names: list[str]) -> Network:
+        """The same treatment of another model, with the parameters of these names."""
+        return Network(
+            model,
+            device=self.device,
+            dtype=self.dtype,
+            mode=self.mode,
+            params=set(names).__contains__,
+            forward=self.forward,
+        )
 
     def evaluate(self, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The outputs at `params`, and the targets that belong to them."""
@@ -69,11 +98,10 @@ class Network:
         try:
             if self._bound is not None:
                 prefixed = {f"model.{name}": value for name, value in state.items()}
-                return functional_call(
-                    self._bound, prefixed, (batch.whole,)
-                ), batch.targets
-            arguments, keywords = _arguments(batch.inputs)
-            outputs = functional_call(self.model, state, arguments, keywords)
+                outputs = functional_call(self._bound, prefixed, (batch.whole,))
+            else:
+                arguments, keywords = _arguments(batch.inputs)
+                outputs = functional_call(self.model, state, arguments, keywords)
         except FlatgaugeError:
             raise
         except Exception as error:
@@ -82,7 +110,16 @@ class Network:
                 f"the model failed on batch {batch.index} with inputs of shape {shapes} "
                 f"({type(error).__name__}: {error}): check that it runs on this batch."
             ) from error
-        return self._align(_scores(outputs), batch.targets)
+        if self.forward is None:
+            outputs, targets = self._align(_scores(outputs), batch.targets)
+        else:
+            targets = batch.targets
+        if isinstance(outputs, Tensor) and outputs.dtype in COARSE:
+            raise ModelError(
+                f"the model returned {outputs.dtype}, too coarse for second derivatives: "
+                "take casts and autocast out of its forward."
+            )
+        return outputs, targets
 
     def check_reach(self, unused: list[str], total: Callable[[Params], Tensor]) -> None:
         """Refuse parameters that the model reads past its own attributes.
@@ -147,6 +184,13 @@ def _chosen(
         for name, parameter in model.named_parameters()
         if parameter.is_floating_point()
     }
+    for name, parameter in model.named_parameters():
+        wanted = parameter.requires_grad if predicate is None else predicate(name)
+        if parameter.is_complex() and wanted:
+            raise ModelError(
+                f"the parameter '{name}' is complex: store torch.view_as_real of it, or "
+                "leave it out with params=."
+            )
     if not floating:
         raise ModelError(
             "the model has no floating-point parameters to measure: give one that has."

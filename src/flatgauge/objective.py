@@ -5,23 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
-from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
-from flatgauge.isolation import isolated
+from flatgauge.errors import (
+    DataError,
+    ModelError,
+    NonFiniteError,
+    NotDeterministicError,
+)
+from flatgauge.isolation import check_private, isolated
 from flatgauge.losses import Loss, resolve_loss
 from flatgauge.network import Forward, Network
 from flatgauge.vectors import (
     Params,
     add,
     check_finite,
+    check_finite_parameters,
     check_like,
+    derivative_errors,
     gradient_of,
     scale,
+    unused_in,
     zeros_like,
 )
 
@@ -76,9 +85,16 @@ class Objective:
         forward: Forward | None = None,
     ):
         self.loss = resolve_loss(loss)
-        self.network = Network(
-            model, device=device, dtype=dtype, mode=mode, params=params, forward=forward
-        )
+        # A copy made in inference mode could not be differentiated.
+        with torch.inference_mode(False):
+            self.network = Network(
+                model,
+                device=device,
+                dtype=dtype,
+                mode=mode,
+                params=params,
+                forward=forward,
+            )
         self._batches = Batches(
             data,
             batch_size=batch_size,
@@ -87,9 +103,9 @@ class Objective:
             any_batch=forward is not None and not isinstance(loss, str),
         )
         self.parameters: Params = self.network.parameters
-        _check_finite_parameters(self.parameters)
+        check_finite_parameters(self.parameters)
         self._check_two_passes()
-        self._check_reach()
+        self._check_reach(model)
 
     @property
     def device(self) -> torch.device:
@@ -104,7 +120,7 @@ class Objective:
     def value(self) -> float:
         """L(θ), accumulated in float64."""
         if self._value is None:
-            self._value = self._pass(seed=0)[0]
+            self._value = self._pass(seed=0).value
         return self._value
 
     def gradient(self) -> Params:
@@ -113,7 +129,9 @@ class Objective:
         with self.isolated():
             for batch in self.batches():
                 point = self.leaves()
-                total = add(total, gradient_of(self.batch_total(point, batch), point))
+                value = self.batch_total(point, batch)
+                with derivative_errors("gradient"):
+                    total = add(total, gradient_of(value, point))
         gradient = scale(total, 1 / self.sample_count)
         check_finite(gradient, "gradient")
         return gradient
@@ -122,9 +140,31 @@ class Objective:
         """The same objective at another point."""
         moved = self._clone()
         checked = check_like(params, self.parameters)
-        moved.parameters = {name: tensor.detach() for name, tensor in checked.items()}
-        _check_finite_parameters(moved.parameters)
+        # Copies: changing the given tensors later must not move this point.
+        moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
+        check_finite_parameters(moved.parameters)
         return moved
+
+    def model(self) -> nn.Module:
+        """A model of your class at this point: yours to keep, nothing is shared."""
+        return self.network.model_at(self.parameters)
+
+    def with_model(self, model: nn.Module) -> Objective:
+        """Another model on the same data and loss.
+
+        The parameters are those of the same names, or, where the architecture differs,
+        those that require gradients.
+        """
+        names = [
+            name for name, _ in model.named_parameters() if name in self.parameters
+        ]
+        if len(names) < len(self.parameters):
+            names = [n for n, p in model.named_parameters() if p.requires_grad]
+        changed = self._clone()
+        changed.network = self.network.with_model(model, names)
+        changed.parameters = changed.network.parameters
+        check_finite_parameters(changed.parameters)
+        return changed
 
     def with_loss(self, loss: LossLike) -> Objective:
         """The same model, data and point under another loss."""
@@ -135,7 +175,13 @@ class Objective:
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
         """The context that every pass runs in: see `flatgauge.isolation.isolated`."""
-        return isolated(self.device, self._batches.source, self.network.recurrent, seed)
+        return isolated(
+            self.device,
+            self._batches.source,
+            recurrent=self.network.recurrent,
+            weight_norm=self.network.weight_norm,
+            seed=seed,
+        )
 
     def batches(self) -> Iterator[Batch]:
         """The batches, on the device; to be read inside `isolated()`."""
@@ -162,14 +208,15 @@ class Objective:
         twin._value = None
         return twin
 
-    def _pass(self, seed: int) -> tuple[float, int, int]:
-        """The mean loss, the number of rows and the number of batches."""
-        total, rows, batches = 0.0, 0, 0
-        with self.isolated(seed), torch.no_grad():
+    def _pass(self, seed: int) -> _Pass:
+        """One pass over the data, without derivatives."""
+        total, rows, batches, reach = 0.0, 0, 0, 0.0
+        # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
+        with self.isolated(seed):
             for batch in self.batches():
                 outputs, targets = self.evaluate(self.parameters, batch)
                 batch_total, batch_rows = self.loss.total(outputs, targets)
-                batch_value = float(batch_total)
+                batch_value = float(batch_total.detach())
                 if not math.isfinite(batch_value):
                     raise NonFiniteError(
                         f"the loss of batch {batch.index} is {batch_value}: check that "
@@ -178,24 +225,28 @@ class Objective:
                 total += batch_value
                 rows += batch_rows
                 batches += 1
-        if rows == 0:
-            raise DataError(
-                "the data have no sample with a valid target: give at least one batch."
-            )
-        return total / rows, rows, batches
+                if isinstance(outputs, Tensor) and outputs.numel():
+                    reach = max(reach, float(outputs.detach().abs().max()))
+        return _Pass(total / max(rows, 1), rows, batches, reach)
 
     def _check_two_passes(self) -> None:
         """Two passes under different random states must give the same loss."""
         first, again = self._pass(seed=0), self._pass(seed=1)
-        self._value: float | None = first[0]
-        self.sample_count, self.batch_count = first[1:]
-        if first[1:] != again[1:]:
-            raise NotDeterministicError(
-                f"two passes over the data gave {first[1]} and {again[1]} samples in "
-                f"{first[2]} and {again[2]} batches: give data that stay the same."
+        if first.rows == 0:
+            raise DataError(
+                "the data have no sample with a valid target: give at least one batch."
             )
-        tolerance = AGREEMENT[self.dtype]
-        if not math.isclose(first[0], again[0], rel_tol=tolerance, abs_tol=1e-12):
+        self._value: float | None = first.value
+        self.sample_count, self.batch_count = first.rows, first.batches
+        if (first.rows, first.batches) != (again.rows, again.batches):
+            raise NotDeterministicError(
+                f"two passes over the data gave {first.rows} and {again.rows} samples in "
+                f"{first.batches} and {again.batches} batches: give data that stay the "
+                "same."
+            )
+        difference = abs(first.value - again.value)
+        allowed = AGREEMENT[self.dtype] * abs(first.value) + self._rounding(first)
+        if difference > allowed:
             advice = (
                 "set dropout to 0 (or use mode='eval') and stop shuffling, which changes "
                 "the batch statistics"
@@ -203,34 +254,43 @@ class Objective:
                 else "turn off random augmentation and random layers"
             )
             raise NotDeterministicError(
-                f"two passes over the same data gave the losses {first[0]:.9g} and "
-                f"{again[0]:.9g}: {advice}."
+                f"two passes over the same data gave the losses {first.value:.9g} and "
+                f"{again.value:.9g}: {advice}."
             )
 
-    def _check_reach(self) -> None:
+    def _rounding(self, one: _Pass) -> float:
+        """What rounding of the outputs can add to a mean loss that is nearly 0."""
+        slack = 4 * torch.finfo(self.dtype).eps * one.reach
+        if self.loss.classification:
+            return slack
+        return slack * (2 * math.sqrt(abs(one.value)) + slack)
+
+    def _check_reach(self, model: nn.Module) -> None:
         """Every parameter that the loss depends on must be one that we can replace."""
-        with self.isolated():
-            batch = next(self.batches())
+        with self.isolated(), derivative_errors("gradient"):
             point = self.leaves()
-            total = self.batch_total(point, batch)
-            if not total.requires_grad:
-                unused = list(point)
-            else:
-                slopes = torch.autograd.grad(
-                    total, list(point.values()), allow_unused=True
-                )
-                pairs = zip(point, slopes, strict=True)
-                unused = [name for name, slope in pairs if slope is None]
-            if unused:
-                self.network.check_reach(
-                    unused, lambda params: self.batch_total(params, batch)
-                )
+            for batch in self.batches():
+                total = self.batch_total(point, batch)
+                check_private(total, model)
+                unused = unused_in(total, point)
+                if unused:
+                    self.network.check_reach(
+                        unused,
+                        lambda params, batch=batch: self.batch_total(params, batch),
+                    )
+                if len(unused) < len(point):
+                    return
+        raise ModelError(
+            "the loss does not depend on any of the chosen parameters: check params=, "
+            "and that forward= uses the model that it is given."
+        )
 
 
-def _check_finite_parameters(parameters: Params) -> None:
-    for name, tensor in parameters.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise NonFiniteError(
-                f"the parameter '{name}' has NaN or infinite entries: load a checkpoint "
-                "that trained to the end."
-            )
+@dataclass(frozen=True)
+class _Pass:
+    """The mean loss, the rows and batches it came from, and the largest output."""
+
+    value: float
+    rows: int
+    batches: int
+    reach: float

@@ -1,12 +1,25 @@
 """Results as plain data: a number with its status, uncertainty, cost and provenance.
 
 Nothing here holds a tensor, so that a result can be stored, sent and drawn again
-without torch's help.
+without the model that it came from.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import Enum
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from flatgauge.errors import FlatgaugeError
+
+SCHEMA = "flatgauge-report-1"
 
 
 class Status(Enum):
@@ -29,3 +42,240 @@ class Status(Enum):
     def trusted(self) -> bool:
         """Whether the value can be quoted as it stands, with its uncertainty."""
         return self in (Status.EXACT, Status.CONVERGED, Status.ESTIMATED)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a number took: seconds, and operator products by kind."""
+
+    seconds: float = 0.0
+    products: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What is needed to compare a number with another one."""
+
+    flatgauge: str
+    torch: str
+    python: str
+    device: str
+    dtype: str
+    model: str
+    parameters: int
+    fingerprint: str
+    loss: str
+    loss_value: float
+    mode: str
+    samples: int
+    batches: int
+    seed: int
+    time: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measured number. It has no `float()`: look at the status first.
+
+    Attributes:
+        measure: the measure's name.
+        value: the number, or None where it does not apply.
+        status: how far to trust it.
+        message: the status in words for this very number.
+        uncertainty: an error bound or a standard error, in the value's units; None if
+            the value is exact.
+        details: parts and by-products, such as contributions by layer.
+        options: every option with the value that was used.
+        cost: what it took.
+        provenance: what it was measured on.
+    """
+
+    measure: str
+    value: float | None
+    status: Status
+    message: str
+    uncertainty: float | None
+    details: dict[str, Any]
+    options: dict[str, Any]
+    cost: Cost
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not math.isfinite(self.value):
+            raise FlatgaugeError(
+                f"'{self.measure}' came out as {self.value}, which is never a result: "
+                "please report this."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {**asdict(self), "status": self.status.name}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
+        """The inverse of `to_dict`."""
+        return cls(
+            **{
+                **plain,
+                "status": Status[plain["status"]],
+                "cost": Cost(**plain["cost"]),
+                "provenance": Provenance(**plain["provenance"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Measurements by the string that asked for each, and what belongs with them.
+
+    `extras` holds plain data for the page: spectra, landscapes, audits, comparisons.
+    """
+
+    measurements: dict[str, Measurement]
+    provenance: Provenance
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Measurement:
+        if key not in self.measurements:
+            known = ", ".join(self.measurements)
+            raise FlatgaugeError(f"'{key}' was not measured; this report has {known}.")
+        return self.measurements[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measurements)
+
+    def __len__(self) -> int:
+        return len(self.measurements)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row a measurement, for a table or a data frame."""
+        return [
+            {
+                "measure": key,
+                "value": one.value,
+                "uncertainty": one.uncertainty,
+                "status": one.status.name,
+                "message": one.message,
+                "seconds": one.cost.seconds,
+                "products": one.cost.products,
+            }
+            for key, one in self.measurements.items()
+        ]
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.provenance.model}, {self.provenance.parameters} parameters, "
+            f"{self.provenance.samples} samples, {self.provenance.loss} "
+            f"{self.provenance.loss_value:.6g}"
+        )
+        cells = [
+            (key, format_value(one.value, one.uncertainty), one.status.name.lower())
+            for key, one in self.measurements.items()
+        ]
+        return head + "\n" + table(("measure", "value", "status"), cells)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "schema": SCHEMA,
+            "provenance": asdict(self.provenance),
+            "measurements": {k: m.to_dict() for k, m in self.measurements.items()},
+            "extras": self.extras,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Report:
+        """The inverse of `to_dict`."""
+        if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA:
+            raise FlatgaugeError(
+                "this is no flatgauge report: give a file that was written by "
+                "Report.to_json or by the command line's --json."
+            )
+        return cls(
+            {k: Measurement.from_dict(m) for k, m in plain["measurements"].items()},
+            Provenance(**plain["provenance"]),
+            dict(plain["extras"]),
+        )
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the report; a file of that name is replaced in one step."""
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False))
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Report:
+        """Read a report back."""
+        try:
+            plain = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FlatgaugeError(
+                f"'{path}' could not be read as JSON: {error}"
+            ) from error
+        return cls.from_dict(plain)
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the page: one file with figures and tables that needs nothing else."""
+        from flatgauge.report.page import render
+
+        write_text(path, render(self.to_dict()))
+
+    def _repr_html_(self) -> str:
+        from flatgauge.report.page import fragment
+
+        try:
+            return fragment(self.to_dict())
+        except FlatgaugeError:
+            return f"<pre>{escape(str(self))}</pre>"
+
+
+def plain(value: Any) -> Any:
+    """Numbers, strings, lists and dictionaries only; infinities become strings."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bool) or value is None or isinstance(value, int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Enum):
+        return value.name
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    return str(value)
+
+
+def format_value(value: float | None, uncertainty: float | None = None) -> str:
+    """A number for people: six digits, with its uncertainty.
+
+    >>> format_value(3.14159265, 0.002)
+    '3.14159 ± 0.002'
+    """
+    if value is None:
+        return "-"
+    shown = f"{value:.6g}"
+    return shown if uncertainty is None else f"{shown} ± {uncertainty:.1g}"
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns of text, aligned."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
+        for row in [head, *rows]
+    ]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join(line.rstrip() for line in [lines[0], rule, *lines[1:]])
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write beside, then rename, so that no half-written file is ever seen."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -6,12 +6,14 @@ the solvers work on the same vectors laid out flat, in the order of the names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import Node
 
-from flatgauge.errors import NonFiniteError, VectorError
+from flatgauge.errors import ModelError, NonFiniteError, VectorError
 from flatgauge.shapes import Float
 
 Params = dict[str, Tensor]
@@ -120,6 +122,57 @@ def gradient_of(output: Tensor, point: Params, *, create_graph: bool = False) ->
     return dict(zip(point, slopes, strict=True))
 
 
+def unused_in(total: Tensor, point: Params) -> list[str]:
+    """The parameters that a loss does not depend on."""
+    if not total.requires_grad:
+        return list(point)
+    slopes = torch.autograd.grad(total, list(point.values()), allow_unused=True)
+    return [name for name, slope in zip(point, slopes, strict=True) if slope is None]
+
+
+def graph_nodes(tensors: Iterable[Tensor]) -> Iterator[Node]:
+    """Every node of the graph that the tensors were computed by."""
+    waiting, seen = [tensor.grad_fn for tensor in tensors], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(following for following, _ in node.next_functions)
+            yield node
+
+
+def check_twice_differentiable(slopes: Iterable[Tensor]) -> None:
+    """Refuse slopes that torch would differentiate again without all of their parts.
+
+    It marks operations with one derivative only by a node that leads nowhere, so that
+    the derivative with respect to parameters passes it by.
+    """
+    if any(node.name() == "torch::autograd::Error" for node in graph_nodes(slopes)):
+        raise ModelError(
+            "an operation of the model has a first derivative only (once_differentiable): "
+            "replace the operation by one with second derivatives."
+        )
+
+
+@contextmanager
+def derivative_errors(what: str) -> Iterator[None]:
+    """Turn torch's errors about missing derivatives into a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            advice = "use smaller batches or memory_budget=0"
+        elif "inplace" in str(error):
+            advice = "write the operation without changing its input in place"
+        else:
+            advice = "replace the operation by one with second derivatives"
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise ModelError(
+            f"the {what} could not be computed ({type(error).__name__}: {first}): "
+            f"{advice}."
+        ) from error
+
+
 def check_finite(vector: Params, what: str) -> None:
     """Raise if a derivative is not finite, naming the parameter."""
     for name, tensor in vector.items():
@@ -130,12 +183,27 @@ def check_finite(vector: Params, what: str) -> None:
             )
 
 
+def check_finite_parameters(parameters: Params) -> None:
+    """Raise if a parameter is not finite, naming it."""
+    for name, tensor in parameters.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise NonFiniteError(
+                f"the parameter '{name}' has NaN or infinite entries: load a checkpoint "
+                "that trained to the end."
+            )
+
+
 def check_like(vector: Params, space: Params) -> Params:
     """Return `vector` in the order of `space`, or say in one sentence why it cannot be.
 
     Raises:
         VectorError: if names, shapes, dtype or device differ.
     """
+    if not isinstance(vector, Mapping):
+        raise VectorError(
+            f"a vector is {type(vector).__name__}: give a mapping from the names of "
+            "objective.parameters to tensors."
+        )
     missing = [name for name in space if name not in vector]
     extra = [name for name in vector if name not in space]
     if missing or extra:
@@ -146,6 +214,10 @@ def check_like(vector: Params, space: Params) -> Params:
         )
     for name, expected in space.items():
         given = vector[name]
+        if not isinstance(given, Tensor):
+            raise VectorError(
+                f"the vector's '{name}' is {type(given).__name__}: give a tensor."
+            )
         if given.shape != expected.shape:
             raise VectorError(
                 f"the vector's '{name}' has shape {tuple(given.shape)}, but the "

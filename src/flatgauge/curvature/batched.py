@@ -16,9 +16,15 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.data import Batch
-from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, check_finite, scale, zeros_like
+from flatgauge.vectors import (
+    Params,
+    add,
+    check_finite,
+    derivative_errors,
+    scale,
+    zeros_like,
+)
 
 BatchProduct = Callable[[list[Params]], list[Params]]
 
@@ -88,10 +94,10 @@ class BatchedOperator(SymmetricOperator):
 
         return product
 
-    def _budget(self) -> float:
+    def _budget(self) -> int:
         if self.memory_budget is not None:
             return self.memory_budget
-        return free_memory(self.objective.device) / 2
+        return free_memory(self.objective.device) // 2
 
 
 class SavedBytes:
@@ -106,13 +112,19 @@ class SavedBytes:
         """Bytes over all distinct storages."""
         return sum(self._storages.values())
 
-    def _pack(self, tensor: Tensor) -> Tensor:
+    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
         storage = tensor.untyped_storage()
         self._storages[storage.data_ptr()] = storage.nbytes()
         # Detached: a hook that keeps an output itself would make a reference cycle.
-        return tensor.detach()
+        return tensor.detach(), tensor._version
 
-    def _unpack(self, tensor: Tensor) -> Tensor:
+    def _unpack(self, saved: tuple[Tensor, int]) -> Tensor:
+        tensor, version = saved
+        # torch makes this check itself only where there are no hooks.
+        if tensor._version != version:
+            raise RuntimeError(
+                "a saved tensor has been modified by an inplace operation"
+            )
         return tensor
 
     def __enter__(self) -> SavedBytes:
@@ -121,34 +133,6 @@ class SavedBytes:
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
-
-
-class derivative_errors:
-    """Turns torch's errors about missing derivatives into a sentence."""
-
-    def __init__(self, what: str):
-        self.what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, RuntimeError | NotImplementedError) and not isinstance(
-            error, FlatgaugeError
-        ):
-            memory = isinstance(error, torch.OutOfMemoryError)
-            advice = (
-                "use smaller batches or memory_budget=0"
-                if memory
-                else "replace the operation by one with second derivatives"
-            )
-            first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            raise ModelError(
-                f"the {self.what} could not be computed ({type(error).__name__}: {first}): "
-                f"{advice}."
-            ) from error
 
 
 def free_memory(device: torch.device) -> int:

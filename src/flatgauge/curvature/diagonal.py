@@ -12,7 +12,8 @@ from flatgauge.curvature.diagonal_methods import (
     hutchinson_diagonal,
     probe_diagonal,
 )
-from flatgauge.errors import ModelError, OptionError
+from flatgauge.curvature.per_sample import samples_stand_alone
+from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
 from flatgauge.objective import Objective
 from flatgauge.results import Status
@@ -50,7 +51,7 @@ def hessian_diagonal(
     scale_probes: bool = True,
     relative_step: float = 1e-2,
 ) -> Diagonal:
-    """H = diag(∇²L).
+    """The diagonal h = diag(∇²L).
 
     For networks that are piecewise affine in each parameter tensor, h is the diagonal
     of the Gauss-Newton matrix, h = (1/N) Σ_rows Σ_k s_k (Jᵀ c_k)² with ∇²_f ℓ =
@@ -81,10 +82,9 @@ def hessian_diagonal(
     if method not in METHODS:
         known = ", ".join(f"'{name}'" for name in METHODS)
         raise OptionError(f"the method '{method}' is not known: use {known}.")
-    if probes < 2:
-        raise OptionError(f"probes= is {probes}: give at least 2.")
+    _check_probes(probes)
     if method == "auto":
-        method = _choose(objective)
+        method = choose_method(objective)
     elif method in ("exact", "probes") and not _gauss_newton_is_exact(objective):
         raise ModelError(
             f"method='{method}' gives the Gauss-Newton diagonal, which is not the "
@@ -126,19 +126,32 @@ def gauss_newton_diagonal(
         raise OptionError(
             f"the method '{method}' is not known: use 'auto', 'exact', 'probes'."
         )
+    _check_probes(probes)
     if method == "auto":
-        method = "exact" if _passes(objective) <= EXACT_PASSES else "probes"
+        method = choose_gauss_newton_method(objective)
     if method == "exact":
         return _exact(exact_diagonal(objective), method)
     return _estimated(*probe_diagonal(objective, probes, seed), method)
 
 
-def _choose(objective: Objective) -> str:
+def choose_gauss_newton_method(objective: Objective) -> str:
+    """What method="auto" means for the Gauss-Newton diagonal of this objective."""
+    few = _passes(objective) <= EXACT_PASSES
+    return "exact" if few and samples_stand_alone(objective) else "probes"
+
+
+def choose_method(objective: Objective) -> str:
+    """What method="auto" means for this objective."""
     if _gauss_newton_is_exact(objective):
-        if _passes(objective) <= EXACT_PASSES:
+        if _passes(objective) <= EXACT_PASSES and samples_stand_alone(objective):
             return "exact"
         return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "probes"
     return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "hutchinson"
+
+
+def _check_probes(probes: int) -> None:
+    if probes < 2:
+        raise OptionError(f"probes= is {probes}: give at least 2.")
 
 
 def _gauss_newton_is_exact(objective: Objective) -> bool:
@@ -148,7 +161,10 @@ def _gauss_newton_is_exact(objective: Objective) -> bool:
 def _passes(objective: Objective) -> int:
     """Backward passes a batch: outputs times the rows of one sample."""
     if not isinstance(objective.loss, RowLoss):
-        return 0
+        raise LossError(
+            f"the Gauss-Newton diagonal needs a loss a row, which '{objective.loss.name}' "
+            "does not give: use a named loss."
+        )
     with objective.isolated():
         batch = next(objective.batches())
         rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
@@ -161,5 +177,5 @@ def _exact(values: Params, method: str) -> Diagonal:
 
 
 def _estimated(values: Params, uncertainty: Params, method: str) -> Diagonal:
-    message = "Unbiased, with a standard error a entry that falls as 1/√probes."
+    message = "Unbiased, with a standard error an entry that falls as 1/√probes."
     return Diagonal(values, uncertainty, method, False, Status.ESTIMATED, message)

@@ -19,6 +19,7 @@ from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
     add,
+    check_finite,
     gaussian,
     generator,
     gradient_of,
@@ -39,13 +40,24 @@ PROBES_TOGETHER = 8
 
 
 def exact_diagonal(objective: Objective) -> Params:
-    """diag(G) = (1/N) Σ_rows Σ_k s_k (Jᵀ c_k)², with ∇²_f ℓ = Σ_k s_k c_k c_kᵀ."""
+    """diag(G) = (1/N) Σ_rows Σ_k s_k (Jᵀ c_k)², with ∇²_f ℓ = Σ_k s_k c_k c_kᵀ.
+
+    Where positive and negative shares cancel to within rounding of their sum, the entry
+    is 0: that rule is equivariant under rescaling, which a threshold on |h| is not.
+    """
     squares = SquaredGradients(objective)
 
     def passes(rows: Rows) -> Iterator[Pass]:
         return by_slot(rows, *squares.loss.hessian_columns(rows))
 
-    return squares.mean(passes)
+    plus, minus = squares.parts(passes)
+    rounding = 500 * torch.finfo(objective.dtype).eps
+    diagonal = add(plus, minus, -1.0)
+    shares = add(plus, minus)
+    return {
+        name: torch.where(h.abs() <= rounding * shares[name], 0.0, h)
+        for name, h in diagonal.items()
+    }
 
 
 def basis_diagonal(objective: Objective) -> Params:
@@ -91,6 +103,7 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
                 moments.add(share)
             mean = add(mean, moments.mean())
             variance = add(variance, moments.variance_of_mean())
+    check_finite(mean, "diagonal")
     share = 1 / objective.sample_count
     return scale(mean, share), scale(map_tensors(torch.sqrt, variance), share)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from flatgauge.curvature.batched import BatchedOperator, BatchProduct
 from flatgauge.data import Batch
 from flatgauge.errors import LossError
-from flatgauge.vectors import Params, zeros_like
+from flatgauge.vectors import Params, check_twice_differentiable, zeros_like
 
 
 class GaussNewton(BatchedOperator):
@@ -47,13 +47,37 @@ class GaussNewton(BatchedOperator):
 def sandwich(
     outputs: Tensor, point: Params, middle: Callable[[Tensor], Tensor]
 ) -> BatchProduct:
-    """V ↦ Jᵀ M(J v) for J = ∂outputs/∂point, by reverse differentiation alone.
-
-    J v is the derivative of Jᵀu (linear in the dummy u) in the direction v, which needs
-    no forward-mode rules of the model's operations.
-    """
+    """V ↦ Jᵀ M(J v) for J = ∂outputs/∂point, by reverse differentiation alone."""
     if not outputs.requires_grad:
         return lambda vectors: [zeros_like(point) for _ in vectors]
+    forward = _jacobian(outputs, point)
+
+    def product(vector: Params) -> Params:
+        images = torch.autograd.grad(
+            outputs,
+            list(point.values()),
+            middle(forward(vector)),
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return dict(zip(point, images, strict=True))
+
+    return lambda vectors: [product(vector) for vector in vectors]
+
+
+def jacobian_product(outputs: Tensor, point: Params, vector: Params) -> Tensor:
+    """J v for J = ∂outputs/∂point."""
+    if not outputs.requires_grad:
+        return torch.zeros_like(outputs)
+    return _jacobian(outputs, point)(vector)
+
+
+def _jacobian(outputs: Tensor, point: Params) -> Callable[[Params], Tensor]:
+    """V ↦ J v, as the derivative of Jᵀu (linear in the dummy u) in the direction v.
+
+    That needs no forward-mode rules of the model's operations.
+    """
     dummy = torch.zeros_like(outputs).requires_grad_()
     pulled = torch.autograd.grad(
         outputs,
@@ -63,24 +87,17 @@ def sandwich(
         allow_unused=True,
         materialize_grads=True,
     )
-    linear = [index for index, slope in enumerate(pulled) if slope.requires_grad]
-    names = list(point)
+    check_twice_differentiable(pulled)
+    linear = {n: p for n, p in zip(point, pulled, strict=True) if p.requires_grad}
 
-    def product(vector: Params) -> Params:
-        change = torch.autograd.grad(
-            [pulled[index] for index in linear],
+    def product(vector: Params) -> Tensor:
+        if not linear:
+            return torch.zeros_like(dummy)
+        return torch.autograd.grad(
+            list(linear.values()),
             dummy,
-            [vector[names[index]] for index in linear],
+            [vector[name] for name in linear],
             retain_graph=True,
         )[0]
-        images = torch.autograd.grad(
-            outputs,
-            list(point.values()),
-            middle(change),
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        return dict(zip(point, images, strict=True))
 
-    return lambda vectors: [product(vector) for vector in vectors]
+    return product

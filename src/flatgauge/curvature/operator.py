@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import overload
 
 import torch
@@ -35,7 +35,7 @@ class SymmetricOperator(ABC):
     def __matmul__(self, vectors: Sequence[Params]) -> list[Params]: ...
     def __matmul__(self, vectors: Params | Sequence[Params]) -> Params | list[Params]:
         """A v for one named vector, or the list of A v for several at a time."""
-        if isinstance(vectors, dict):
+        if isinstance(vectors, Mapping | Tensor):
             return (self @ [vectors])[0]
         checked = [check_like(vector, self.space) for vector in vectors]
         if not checked:

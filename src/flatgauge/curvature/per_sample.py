@@ -20,7 +20,7 @@ from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, scale, zeros_like
+from flatgauge.vectors import Params, add, check_finite, scale
 
 AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-8}
 CHECKED_SAMPLES = 3
@@ -54,17 +54,29 @@ class SquaredGradients:
         self.objective = objective
         self.loss = objective.loss
         with objective.isolated():
-            self.singly = self._choose(next(objective.batches()))
+            self.singly = self._choose(_first_with_several(objective))
 
     def mean(self, passes: Passes) -> Params:
         """The sum over all batches, divided by the number of rows."""
-        total = zeros_like(self.objective.parameters)
+        plus, minus = self.parts(passes)
+        return add(plus, minus, -1.0)
+
+    def parts(self, passes: Passes) -> tuple[Params, Params]:
+        """The same, positive and negative signs apart: the mean is their difference."""
+        total = self._nothing(list(self.objective.parameters))
         with self.objective.isolated():
             for batch in self.objective.batches():
                 total = add(total, self._recorded(batch, passes))
                 if self.singly:
                     total = _add_some(total, self._sample_by_sample(batch, passes))
-        return scale(total, 1 / self.objective.sample_count)
+        total = scale(total, 1 / self.objective.sample_count)
+        check_finite(total, "diagonal")
+        return {n: t[0] for n, t in total.items()}, {n: t[1] for n, t in total.items()}
+
+    def _nothing(self, names: list[str]) -> Params:
+        """Zeros for the positive and for the negative part."""
+        point = self.objective.parameters
+        return {name: point[name].new_zeros(2, *point[name].shape) for name in names}
 
     def _choose(self, batch: Batch) -> list[str]:
         """The parameters that must be differentiated sample by sample."""
@@ -93,14 +105,16 @@ class SquaredGradients:
     def _check_independent(self, few: Batch) -> None:
         """A sample's outputs must not depend on the others of its batch."""
         point = self.objective.parameters
-        with torch.no_grad():
-            together = self.loss.rows(*self.objective.evaluate(point, few)).outputs
-            alone = [
-                self.loss.rows(
-                    *self.objective.evaluate(point, take_samples(few, slice(i, i + 1)))
-                ).outputs
-                for i in range(sample_length(few))
-            ]
+
+        def outputs(samples: Batch) -> Tensor:
+            found = self.objective.evaluate(point, samples)
+            return self.loss.rows(*found).outputs.detach()
+
+        together = outputs(few)
+        alone = [
+            outputs(take_samples(few, slice(index, index + 1)))
+            for index in range(sample_length(few))
+        ]
         difference = float((together - torch.cat(alone)).norm())
         if difference > AGREEMENT[self.objective.dtype] * float(together.norm()):
             raise ModelError(
@@ -114,7 +128,7 @@ class SquaredGradients:
         with Recorder(point) as recorder:
             outputs, targets = self.objective.evaluate(point, batch)
         rows = self.loss.rows(outputs, targets)
-        total = zeros_like(self.objective.parameters)
+        total = self._nothing(list(self.objective.parameters))
         skipped = recorder.others.union(self.singly)
         taps = [
             tap for tap in recorder.taps if not skipped.issuperset(tap.names.values())
@@ -130,10 +144,11 @@ class SquaredGradients:
                 retain_graph=True,
                 allow_unused=True,
             )
-            signs = one.signs.new_zeros(count).index_add_(0, rows.samples, one.signs)
+            weights = one.signs.new_zeros(count, 2)
+            weights.index_add_(0, rows.samples, _split(one.signs))
             for tap, slope in zip(taps, slopes, strict=True):
-                if slope is not None and tap.output.shape[0] % count == 0:
-                    shares = tap.squares(slope.detach(), signs)
+                if slope is not None and slope.shape[0] % count == 0:
+                    shares = tap.squares(slope.detach(), weights)
                     kept = {n: s for n, s in shares.items() if n not in skipped}
                     total = _add_some(total, kept)
         return total
@@ -141,7 +156,7 @@ class SquaredGradients:
     def _sample_by_sample(self, batch: Batch, passes: Passes) -> Params:
         """Plain differentiation of one sample at a time."""
         point = self.objective.parameters
-        total = {name: torch.zeros_like(point[name]) for name in self.singly}
+        total = self._nothing(self.singly)
         for index in range(sample_length(batch)):
             single = take_samples(batch, slice(index, index + 1))
             leaves = {
@@ -160,9 +175,21 @@ class SquaredGradients:
                     allow_unused=True,
                     materialize_grads=True,
                 )
+                shares = _split(one.signs).sum(0)
                 for name, slope in zip(leaves, slopes, strict=True):
-                    total[name] += one.signs.sum() * slope.square()
+                    total[name] += torch.stack(
+                        [part * slope.square() for part in shares]
+                    )
         return total
+
+
+def samples_stand_alone(objective: Objective) -> bool:
+    """Whether batches split into samples that do not influence each other."""
+    try:
+        SquaredGradients(objective)
+    except (ModelError, LossError):
+        return False
+    return True
 
 
 def by_slot(rows: Rows, columns: Tensor, signs: Tensor) -> Iterator[Pass]:
@@ -193,6 +220,22 @@ def take_samples(batch: Batch, rows: slice) -> Batch:
     sample_length(batch)
     parts = (batch.whole, batch.inputs, batch.targets)
     return Batch(batch.index, *(map_nested(lambda t: t[rows], part) for part in parts))
+
+
+def _first_with_several(objective: Objective) -> Batch:
+    """The first batch with two samples or more: one sample would hide a wrong layout."""
+    batches = list(islice(objective.batches(), 1))
+    if sample_length(batches[0]) > 1:
+        return batches[0]
+    for batch in objective.batches():
+        if sample_length(batch) > 1:
+            return batch
+    return batches[0]
+
+
+def _split(signs: Tensor) -> Tensor:
+    """Weights of the positive and of the negative part, as two columns."""
+    return torch.stack([signs.clamp_min(0), (-signs).clamp_min(0)], dim=-1)
 
 
 def _add_some(total: Params, shares: Params) -> Params:

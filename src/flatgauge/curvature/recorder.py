@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from flatgauge.curvature.taps import (
@@ -69,8 +70,12 @@ class Recorder(TorchFunctionMode):
     def _tap(
         self, record: Record, args: Any, kwargs: Any, output: Tensor
     ) -> Tap | None:
+        if not output.requires_grad:
+            return None
+        # Not the output itself: an in-place operation would move it on in the graph.
+        edge = get_gradient_edge(output)
         try:
-            bound = inspect.signature(record).bind({}, output, *args, **kwargs)
+            bound = inspect.signature(record).bind({}, edge, *args, **kwargs)
         except TypeError:
             return None
         names = {
@@ -80,7 +85,7 @@ class Recorder(TorchFunctionMode):
         }
         if not set(names) <= {"weight", "bias"}:
             return None
-        return record(names, output, *args, **kwargs)
+        return record(names, edge, *args, **kwargs)
 
 
 Names = dict[str, str]
@@ -103,12 +108,14 @@ def _recorded(*functions: Any) -> Callable[[Record], Record]:
 
 
 @_recorded(F.linear)
-def _linear(names: Names, output: Tensor, input, weight, bias=None):
+def _linear(names: Names, output: GradientEdge, input, weight, bias=None):
+    if input.ndim < 2:
+        return None
     return LinearTap(output, names, input.detach())
 
 
 @_recorded(torch.addmm)
-def _addmm(names: Names, output: Tensor, bias, input, weight):
+def _addmm(names: Names, output: GradientEdge, bias, input, weight):
     if bias.ndim != 1:
         return None
     return LinearTap(output, names, input.detach(), transposed=True)
@@ -117,7 +124,7 @@ def _addmm(names: Names, output: Tensor, bias, input, weight):
 @_recorded(F.conv1d, F.conv2d)
 def _convolution(
     names: Names,
-    output: Tensor,
+    output: GradientEdge,
     input,
     weight,
     bias=None,
@@ -152,7 +159,7 @@ def _convolution(
 @_recorded(F.conv_transpose1d, F.conv_transpose2d)
 def _transposed_convolution(
     names: Names,
-    output: Tensor,
+    output: GradientEdge,
     input,
     weight,
     bias=None,
@@ -181,7 +188,7 @@ def _transposed_convolution(
 @_recorded(F.embedding)
 def _embedding(
     names: Names,
-    output: Tensor,
+    output: GradientEdge,
     input,
     weight,
     padding_idx=None,
@@ -198,7 +205,7 @@ def _embedding(
 @_recorded(F.batch_norm)
 def _batch_norm(
     names: Names,
-    output: Tensor,
+    output: GradientEdge,
     input,
     running_mean,
     running_var,
@@ -217,7 +224,7 @@ def _batch_norm(
 @_recorded(F.layer_norm)
 def _layer_norm(
     names: Names,
-    output: Tensor,
+    output: GradientEdge,
     input,
     normalized_shape,
     weight=None,
@@ -230,7 +237,13 @@ def _layer_norm(
 
 @_recorded(F.group_norm)
 def _group_norm(
-    names: Names, output: Tensor, input, num_groups, weight=None, bias=None, eps=1e-5
+    names: Names,
+    output: GradientEdge,
+    input,
+    num_groups,
+    weight=None,
+    bias=None,
+    eps=1e-5,
 ):
     normalized = F.group_norm(input.detach(), num_groups, eps=eps)
     return GainTap(output, names, normalized, trailing=None)

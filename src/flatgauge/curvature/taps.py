@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from flatgauge.vectors import Params
 
@@ -25,12 +26,12 @@ CHUNK = 2**25
 class Tap(ABC):
     """One operation: its output, and the parameters that it used."""
 
-    output: Tensor
+    output: GradientEdge
     names: dict[str, str]
 
     @abstractmethod
-    def squares(self, slope: Tensor, signs: Tensor) -> Params:
-        """Σ_n signs_n (gradient of sample n)², for each parameter."""
+    def squares(self, slope: Tensor, weights: Tensor) -> Params:
+        """Σ_n weights_nw (gradient of sample n)², for each parameter, w leading."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,20 @@ class LinearTap(Tap):
     input: Tensor
     transposed: bool = False
 
-    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+    def squares(self, slope: Tensor, weights: Tensor) -> Params:
         """Squared factors for one position a sample, else chunks of Σ_t δ_t x_tᵀ."""
-        count = signs.shape[0]
+        count = weights.shape[0]
         x = self.input.reshape(count, -1, self.input.shape[-1])
         d = slope.reshape(count, -1, slope.shape[-1])
         found: Params = {}
         if "bias" in self.names:
-            found[self.names["bias"]] = signs @ d.sum(1).square()
+            found[self.names["bias"]] = weights.mT @ d.sum(1).square()
         if "weight" in self.names:
             if x.shape[1] == 1:
-                weighted = d[:, 0].square() * signs[:, None]
-                squares = weighted.mT @ x[:, 0].square()
+                weighted = d[:, 0, None].square() * weights[:, :, None]
+                squares = weighted.permute(1, 2, 0) @ x[:, 0].square()
             else:
-                squares = outer_squares(d.mT, x.mT, signs)
+                squares = outer_squares(d.mT, x.mT, weights)
             found[self.names["weight"]] = squares.mT if self.transposed else squares
         return found
 
@@ -70,30 +71,38 @@ class ConvolutionTap(Tap):
     groups: int
     transposed: bool
 
-    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+    def squares(self, slope: Tensor, weights: Tensor) -> Params:
         """Chunks of Σ_positions δ · patch, with the patches unfolded."""
         found: Params = {}
+        count = weights.shape[0]
+        # Frames or windows of one sample may be laid out as images of their own.
+        each = slope.shape[0] // count
         x, d = (t if t.ndim == 4 else t.unsqueeze(2) for t in (self.input, slope))
         if "bias" in self.names:
-            found[self.names["bias"]] = signs @ d.sum((2, 3)).square()
+            sums = d.sum((2, 3)).unflatten(0, (count, each)).sum(1)
+            found[self.names["bias"]] = weights.mT @ sums.square()
         if "weight" in self.names:
             # A transposed convolution is the same product with the roles exchanged.
             still, moving = (x, d) if self.transposed else (d, x)
             kernel = self.weight.shape[2:]
             kernel = tuple(kernel) if len(kernel) == 2 else (1, *kernel)
-            total = torch.zeros_like(self.weight).reshape(self.groups, -1)
-            per_sample = self.weight.numel() + moving[0].numel() * kernel[0] * kernel[1]
-            for rows in chunks(signs.shape[0], per_sample):
+            kinds = weights.shape[1]
+            total = self.weight.new_zeros(
+                kinds, self.groups, self.weight.numel() // self.groups
+            )
+            per_image = self.weight.numel() + moving[0].numel() * kernel[0] * kernel[1]
+            for rows in chunks(count, each * per_image):
+                images = slice(rows.start * each, rows.stop * each)
                 patches = F.unfold(
-                    moving[rows], kernel, self.dilation, self.padding, self.stride
+                    moving[images], kernel, self.dilation, self.padding, self.stride
                 )
                 patches = patches.unflatten(1, (self.groups, -1))
-                left = still[rows].flatten(2).unflatten(1, (self.groups, -1))
-                gradients = left @ patches.mT
+                left = still[images].flatten(2).unflatten(1, (self.groups, -1))
+                gradients = (left @ patches.mT).unflatten(0, (-1, each)).sum(1)
                 total += torch.einsum(
-                    "n,ngk->gk", signs[rows], gradients.square().flatten(2)
+                    "nw,ngk->wgk", weights[rows], gradients.square().flatten(2)
                 )
-            found[self.names["weight"]] = total.reshape(self.weight.shape)
+            found[self.names["weight"]] = total.reshape(kinds, *self.weight.shape)
         return found
 
 
@@ -104,18 +113,19 @@ class EmbeddingTap(Tap):
     indices: Tensor
     table: Tensor
 
-    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+    def squares(self, slope: Tensor, weights: Tensor) -> Params:
         """Sum the slopes of equal indices within a sample, then square."""
-        count, rows = signs.shape[0], self.table.shape[0]
+        count, rows = weights.shape[0], self.table.shape[0]
         index = self.indices.reshape(count, -1)
         owner = torch.arange(count, device=index.device)[:, None] * rows
         keys, places = torch.unique(index + owner, return_inverse=True)
         width = slope.shape[-1]
         sums = slope.new_zeros(keys.numel(), width)
         sums.index_add_(0, places.reshape(-1), slope.reshape(-1, width))
-        weighted = sums.square() * signs[keys // rows][:, None]
-        total = torch.zeros_like(self.table).index_add_(0, keys % rows, weighted)
-        return {self.names["weight"]: total}
+        weighted = sums[:, None].square() * weights[keys // rows][:, :, None]
+        total = self.table.new_zeros(rows, weights.shape[1], width)
+        total.index_add_(0, keys % rows, weighted)
+        return {self.names["weight"]: total.transpose(0, 1)}
 
 
 @dataclass(frozen=True)
@@ -128,26 +138,30 @@ class GainTap(Tap):
     normalized: Tensor
     trailing: int | None
 
-    def squares(self, slope: Tensor, signs: Tensor) -> Params:
+    def squares(self, slope: Tensor, weights: Tensor) -> Params:
         """Sum over positions, then square."""
         found: Params = {}
         for role, each in (("weight", slope * self.normalized), ("bias", slope)):
             if role in self.names:
+                count = weights.shape[0]
                 if self.trailing is None:
-                    sums = each.reshape(*each.shape[:2], -1).sum(2)
+                    sums = each.reshape(count, -1, each.shape[1], each[0, 0].numel())
+                    sums = sums.sum((1, 3))
                 else:
                     features = each.shape[each.ndim - self.trailing :]
-                    sums = each.reshape(signs.shape[0], -1, *features).sum(1)
-                found[self.names[role]] = torch.tensordot(signs, sums.square(), dims=1)
+                    sums = each.reshape(count, -1, *features).sum(1)
+                found[self.names[role]] = torch.tensordot(
+                    weights.mT, sums.square(), dims=1
+                )
         return found
 
 
-def outer_squares(left: Tensor, right: Tensor, signs: Tensor) -> Tensor:
-    """Σ_n s_n (left_n right_nᵀ)² for [n, a, t] and [n, b, t], in chunks of samples."""
-    total = left.new_zeros(left.shape[1], right.shape[1])
-    for rows in chunks(signs.shape[0], total.numel()):
+def outer_squares(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
+    """Σ_n w_n (left_n right_nᵀ)² for [n, a, t] and [n, b, t], in chunks of samples."""
+    total = left.new_zeros(weights.shape[1], left.shape[1], right.shape[1])
+    for rows in chunks(weights.shape[0], left.shape[1] * right.shape[1]):
         gradients = left[rows] @ right[rows].mT
-        total += torch.einsum("n,nab->ab", signs[rows], gradients.square())
+        total += torch.einsum("nw,nab->wab", weights[rows], gradients.square())
     return total
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from flatgauge.errors import LossError
 from flatgauge.losses.loss import IGNORED, Rows
 
 
-def class_rows(outputs: Tensor, targets: Tensor) -> Rows:
+def class_rows(outputs: Any, targets: Any) -> Rows:
     """Class scores [..., K] or [B, K, ...] with integer targets, as rows."""
     if not isinstance(outputs, Tensor) or outputs.ndim < 2:
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +24,7 @@ class CrossEntropy(RowLoss):
     name = "cross-entropy"
     classification = True
 
-    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+    def rows(self, outputs: Any, targets: Any) -> Rows:
         """Class scores and integer targets, -100 left out."""
         return class_rows(outputs, targets)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ class Loss(ABC):
     classification: bool
 
     @abstractmethod
-    def total(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
         """The sum of the rows' losses (differentiable), and the number of rows."""
 
 
@@ -43,7 +44,7 @@ class RowLoss(Loss):
     """A loss that is known row by row."""
 
     @abstractmethod
-    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+    def rows(self, outputs: Any, targets: Any) -> Rows:
         """Outputs and targets laid out as rows, ignored ones left out."""
 
     @abstractmethod
@@ -72,7 +73,7 @@ class RowLoss(Loss):
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
         """The same rows with targets drawn from the model's own p(y|f)."""
 
-    def total(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
         """The sum over the rows, and their number."""
         rows = self.rows(outputs, targets)
         return self.values(rows).sum(), rows.outputs.shape[0]

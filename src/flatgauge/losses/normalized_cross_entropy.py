@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ class NormalizedCrossEntropy(RowLoss):
     name = "normalized-cross-entropy"
     classification = True
 
-    def rows(self, outputs: Tensor, targets: Tensor) -> Rows:
+    def rows(self, outputs: Any, targets: Any) -> Rows:
         """Class scores and integer targets; K ≥ 3 and no row with equal scores."""
         rows = class_rows(outputs, targets)
         if rows.outputs.shape[1] < 3:

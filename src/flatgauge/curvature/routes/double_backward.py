@@ -9,7 +9,12 @@ import torch
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, gradient_of, zeros_like
+from flatgauge.vectors import (
+    Params,
+    check_twice_differentiable,
+    gradient_of,
+    zeros_like,
+)
 
 
 class DoubleBackward(Route):
@@ -25,6 +30,7 @@ class DoubleBackward(Route):
         point = objective.leaves()
         total = objective.batch_total(point, batch)
         slopes = gradient_of(total, point, create_graph=True)
+        check_twice_differentiable(slopes.values())
         curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
 
         def product(vector: Params) -> Params:

@@ -60,4 +60,6 @@ class FiniteDifference(Route):
 
 
 def _root_mean_square(tensor: Tensor) -> float:
+    if not tensor.numel():
+        return 0.0
     return float(tensor.double().square().mean().sqrt())

@@ -1,0 +1,219 @@
+"""The audit: move along the network's own symmetries, measure again, report the drift."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from flatgauge.errors import SymmetryError
+from flatgauge.measures.registry import find_measure
+from flatgauge.objective import Objective
+from flatgauge.results import Measurement, Report, Status, table
+from flatgauge.run import DEFAULT, measure
+from flatgauge.sharpen import Sharpened, sharpened
+from flatgauge.twins import families
+
+# Relative drift that rounding alone makes between twins, beside the error bars.
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
+# Combined standard errors that a difference of random estimates may span.
+STANDARD_ERRORS = 4
+# A measure that claims nothing "moves" if it changes by more than this.
+VISIBLE = 0.01
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One measure under one kind of symmetry.
+
+    `ratio_min` and `ratio_max` span value(twin) / value over the elements tried; they
+    are None where a value did not apply. `verdict` is "holds", "moves", "stays" (not
+    claimed, and it did not move), "claim violated" or "not judged".
+    """
+
+    measure: str
+    kind: str
+    claimed: bool
+    exact: bool
+    ratio_min: float | None
+    ratio_max: float | None
+    verdict: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What moved and what did not, on this very network.
+
+    `function_change` is the largest relative change of the outputs, by kind: rounding
+    for symmetries of the function, and what it is for output scalings.
+    """
+
+    report: Report
+    audit_rows: list[AuditRow]
+    function_change: dict[str, float]
+    sharpened: dict[str, Any] | None = field(default=None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row for each measure and kind."""
+        return [asdict(row) for row in self.audit_rows]
+
+    @property
+    def violations(self) -> list[AuditRow]:
+        """Claims that did not hold: bugs, please report them."""
+        return [row for row in self.audit_rows if row.verdict == "claim violated"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "rows": self.rows(),
+            "function_change": self.function_change,
+            "sharpened": self.sharpened,
+        }
+
+    def __str__(self) -> str:
+        cells = [
+            (row.measure, row.kind + ("" if row.exact else " (up to eps)"), row.text)
+            for row in self.audit_rows
+        ]
+        text = table(("measure", "symmetry", "verdict"), cells)
+        if self.sharpened is None:
+            return text
+        return (
+            f"{text}\nThe same function, ×{self.sharpened['ratio']:.3g} sharper by "
+            f"hessian-spectral-norm (outputs changed by "
+            f"{self.sharpened['output_change']:.1e})."
+        )
+
+
+def audit(
+    objective: Objective,
+    *requests: str,
+    elements: int = 3,
+    spread: float = 0.5,
+    seed: int = 0,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    sharpen_by: float | None = 1e3,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Audit:
+    """Check on this network which numbers can be trusted.
+
+    Args:
+        objective: model, data, loss and the point.
+        requests: measures, as for `measure`; the default set if none is given.
+        elements: random elements of each kind of symmetry.
+        spread: the standard deviation of their log-scales.
+        seed: for measures and elements.
+        options: options by measure name.
+        sharpen_by: also build a twin whose Hessian is this many times sharper; None
+            leaves that out.
+        progress: called with (what, index, count) as the work goes on.
+
+    Returns:
+        An `Audit`; its `report` holds the base measurements.
+    """
+    asked = requests or DEFAULT
+    moved = [
+        family.twin(seed + index, spread)
+        for family in families(objective)
+        for index in range(elements)
+    ]
+    count = len(moved) + 1
+
+    def run(place: Objective, label: str, index: int) -> Report:
+        if progress is not None:
+            progress(label, index, count)
+        return measure(place, *asked, options=options, seed=seed)
+
+    base = run(objective, "base", 0)
+    drift: dict[tuple[str, str, bool], list[Measurement]] = defaultdict(list)
+    change: dict[str, float] = defaultdict(float)
+    for index, twin in enumerate(moved):
+        label = twin.kind if twin.exact else f"{twin.kind} (up to eps)"
+        change[label] = max(change[label], twin.change)
+        for request, found in run(
+            twin.objective, label, index + 1
+        ).measurements.items():
+            drift[request, twin.kind, twin.exact].append(found)
+    tolerance = ROUNDING[objective.dtype]
+    rows = [
+        _judge(request, kind, exact, base[request], found, tolerance)
+        for (request, kind, exact), found in sorted(
+            drift.items(), key=lambda item: (asked.index(item[0][0]), item[0][1:])
+        )
+    ]
+    twin = None if sharpen_by is None else _sharpen(objective, sharpen_by, seed)
+    result = Audit(base, rows, dict(change), twin)
+    base.extras["audit"] = result.to_dict()
+    return result
+
+
+def _judge(
+    request: str,
+    kind: str,
+    exact: bool,
+    base: Measurement,
+    moved: list[Measurement],
+    tolerance: float,
+) -> AuditRow:
+    info = find_measure(base.measure)
+    seen = str(base.details.get("loss", base.provenance.loss))
+    claimed = exact and kind in info.invariant_to(base.options, seen)
+    judged = all(one.status.trusted and one.value is not None for one in [base, *moved])
+    if not judged or base.value is None:
+        return AuditRow(
+            request, kind, claimed, exact, None, None, "not judged", "not judged"
+        )
+    ratios = [_ratio(base.value, one.value, info.logarithmic) for one in moved]
+    low, high = min(ratios), max(ratios)
+    drifted = any(
+        abs((one.value or 0.0) - base.value) > _allowance(base, one, tolerance)
+        for one in moved
+    )
+    factor = max(high, 1 / low) if low > 0 else math.inf
+    shown = f"×{factor:.3g}" if math.isfinite(factor) else "by a change of sign"
+    if claimed:
+        verdict = "claim violated" if drifted else "holds"
+        text = f"claim violated ({shown}): please report this" if drifted else "holds"
+    elif drifted and factor > 1 + VISIBLE:
+        verdict, reason = "moves", "not claimed" if exact else "holds only up to eps"
+        text = f"moves {shown} ({reason})"
+    else:
+        verdict, text = "stays", "no move beyond its error (not claimed)"
+    low_shown, high_shown = (r if math.isfinite(r) else None for r in (low, high))
+    return AuditRow(request, kind, claimed, exact, low_shown, high_shown, verdict, text)
+
+
+def _ratio(base: float, moved: float | None, logarithmic: bool) -> float:
+    value = moved or 0.0
+    if logarithmic:
+        return math.exp(value - base)
+    if base == 0:
+        return 1.0 if value == 0 else math.inf
+    return value / base
+
+
+def _allowance(base: Measurement, moved: Measurement, tolerance: float) -> float:
+    """What two values may differ by: error bounds add up, standard errors combine."""
+    bars = [one.uncertainty or 0.0 for one in (base, moved)]
+    random = Status.ESTIMATED in (base.status, moved.status)
+    spread = STANDARD_ERRORS * math.hypot(*bars) if random else sum(bars)
+    return spread + tolerance * abs(base.value or 0.0)
+
+
+def _sharpen(objective: Objective, factor: float, seed: int) -> dict[str, Any] | None:
+    try:
+        found: Sharpened = sharpened(objective, factor, seed=seed)
+    except SymmetryError:
+        return None
+    return {
+        "factor": factor,
+        "ratio": found.ratio,
+        "output_change": found.output_change,
+        "before": found.before,
+        "after": found.after,
+    }

@@ -1,0 +1,71 @@
+"""The entry point: runs a command and turns every failure into one sentence."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+import typer
+
+from flatgauge.cli.standalone import app
+from flatgauge.errors import FlatgaugeError, NotConvergedError
+
+FINE, NOT_CONVERGED, BAD_INPUT, UNEXPECTED, INTERRUPTED = 0, 1, 2, 3, 130
+# The base of every complaint about the arguments themselves.
+USAGE_ERROR = typer.BadParameter.__bases__[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: what follows the program's name; what was typed if None.
+
+    Returns:
+        The exit code: 0 fine, 1 not converged under --strict, 2 bad input, 3 an error
+        of our own, 130 after Ctrl-C.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.showwarning = _show_warning
+            code = app(given, prog_name="flatgauge", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("stopped; nothing was written.", INTERRUPTED, debug)
+    except NotConvergedError as error:
+        return _fail(str(error), NOT_CONVERGED, debug)
+    except FlatgaugeError as error:
+        return _fail(str(error), BAD_INPUT, debug)
+    except OSError as error:
+        return _fail(f"a file could not be used ({error}).", BAD_INPUT, debug)
+    except Exception as error:
+        if isinstance(error, USAGE_ERROR):
+            sentence = error.format_message()  # type: ignore[attr-defined]
+            advice = "see 'flatgauge --help'."
+            return _fail(f"{sentence.rstrip('.')}: {advice}", BAD_INPUT, debug)
+        return _fail(
+            f"an error that we did not expect ({type(error).__name__}: {error}): run "
+            "again with --debug and report it, please.",
+            UNEXPECTED,
+            debug,
+        )
+    return code if isinstance(code, int) else FINE
+
+
+def _fail(sentence: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print("flatgauge:", " ".join(sentence.split()), file=sys.stderr)
+    return code
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *rest: object
+) -> None:
+    """Our own warnings as a line for people; those of other packages not at all."""
+    if category.__module__.partition(".")[0] == "flatgauge":
+        print("note:", " ".join(str(message).split()), file=sys.stderr)

@@ -1,0 +1,256 @@
+"""The commands. Each parses, calls the library, prints, and writes what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flatgauge.cli.output import check_paths, deliver
+from flatgauge.cli.progress import ProgressBar
+from flatgauge.cli.settings import Settings, shared
+from flatgauge.errors import OptionError
+
+if TYPE_CHECKING:
+    from flatgauge.objective import Objective
+    from flatgauge.results import Report
+
+app = typer.Typer(
+    help="How flat is this minimum, in a way that does not change when only the "
+    "parametrization changes?",
+    epilog="Try: flatgauge demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+@app.command()
+@shared
+def measure(settings: Settings) -> None:
+    """Measure how flat a minimum is.
+
+    Example: flatgauge measure net.py:model net.py:data --weights net.pt --out page.html
+    """
+    check_paths(settings.out, settings.json)
+    with ProgressBar() as progress:
+        from flatgauge.cli.loading import build_objective
+        from flatgauge.run import measure as run
+
+        report = run(
+            build_objective(settings),
+            *settings.requests,
+            options=settings.options,
+            seed=settings.seed,
+            strict=settings.strict,
+            progress=progress,
+        )
+    print(report)
+    deliver(report, settings)
+
+
+@app.command()
+@shared
+def audit(
+    settings: Settings,
+    elements: Annotated[
+        int, typer.Option(help="Random elements of each kind of symmetry.", min=1)
+    ] = 3,
+    spread: Annotated[
+        float, typer.Option(help="Standard deviation of their log-scales.")
+    ] = 0.5,
+) -> None:
+    """Move along the network's own symmetries, measure again, and say what moved.
+
+    Example: flatgauge audit net.py:model net.py:data --out audit.html
+    """
+    check_paths(settings.out, settings.json)
+    with ProgressBar() as progress:
+        from flatgauge.audit import audit as run
+        from flatgauge.cli.loading import build_objective
+
+        found = run(
+            build_objective(settings),
+            *settings.requests,
+            elements=elements,
+            spread=spread,
+            seed=settings.seed,
+            options=settings.options,
+            progress=progress,
+        )
+    print(found)
+    deliver(found.report, settings)
+
+
+@app.command()
+@shared
+def compare(
+    settings: Settings,
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(help="NAME=WEIGHTS, two or more.", show_default=False),
+    ],
+) -> None:
+    """Compare checkpoints of one model, with error bars.
+
+    Example: flatgauge compare net.py:model net.py:data small=small.pt large=large.pt
+    """
+    check_paths(settings.out, settings.json)
+    if settings.weights is not None:
+        raise OptionError("compare takes its weights as NAME=WEIGHTS: drop --weights.")
+    files = _checkpoints(checkpoints)
+    with ProgressBar() as progress:
+        from flatgauge.cli.loading import build_objective
+        from flatgauge.compare import compare as run
+        from flatgauge.results import Report
+
+        found = run(
+            {name: build_objective(settings, path) for name, path in files.items()},
+            *settings.requests,
+            options=settings.options,
+            seed=settings.seed,
+            progress=progress,
+        )
+    print(found)
+    first = next(iter(found.reports.values()))
+    extras = {**first.extras, "comparison": found.to_dict()}
+    deliver(Report(first.measurements, first.provenance, extras), settings)
+
+
+@app.command()
+@shared
+def symmetries(settings: Settings) -> None:
+    """Find the rescalings that leave the network's function unchanged.
+
+    Example: flatgauge symmetries net.py:model net.py:data
+    """
+    check_paths(settings.out, settings.json)
+    with ProgressBar() as progress:
+        from flatgauge.cli.loading import build_objective
+        from flatgauge.symmetry import symmetries as find
+
+        objective = build_objective(settings)
+        group = find(objective)
+        found = {
+            "dimension": group.dimension,
+            "approximate_dimension": group.approximate_dimension,
+            "kinds": list(group.kinds),
+            "text": str(group),
+        }
+        report = _report(objective, settings, {"symmetries": found}, progress)
+    print(group)
+    deliver(report, settings)
+
+
+@app.command()
+@shared
+def landscape(
+    settings: Settings,
+    normalize: Annotated[
+        str, typer.Option(help="Units of the directions: layer, filter or none.")
+    ] = "layer",
+    directions: Annotated[str, typer.Option(help="random or eigenvectors.")] = "random",
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Weights of another checkpoint: the line to it.", show_default=False
+        ),
+    ] = None,
+    points: Annotated[int, typer.Option(help="Points along each axis.")] = 51,
+    span: Annotated[float, typer.Option(help="How far the axes reach.")] = 1.0,
+    dimensions: Annotated[int, typer.Option(help="1 or 2.")] = 1,
+) -> None:
+    """Slice the loss along random directions, eigenvectors, or between checkpoints.
+
+    Example: flatgauge landscape net.py:model net.py:data --dimensions 2 --points 21
+    """
+    check_paths(settings.out, settings.json)
+    with ProgressBar() as progress:
+        from flatgauge.cli.loading import build_objective
+        from flatgauge.landscape import landscape as run
+
+        objective = build_objective(settings)
+        found = run(
+            objective,
+            normalize,
+            directions if to is None else build_objective(settings, to),
+            points,
+            span,
+            dimensions,
+            settings.seed,
+            progress,
+        )
+        extras = {"landscapes": [found.to_dict()]}
+        report = _report(objective, settings, extras, progress)
+    losses = found.losses[found.losses.isfinite()]
+    print(f"{found.title}: {found.losses.numel()} points, loss {objective.value():.6g}")
+    print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
+    deliver(report, settings)
+
+
+@app.command()
+@shared
+def spectrum(
+    settings: Settings,
+    k: Annotated[int, typer.Option("--k", help="How many top eigenvalues.")] = 5,
+    probes: Annotated[int, typer.Option(help="Random vectors of the density.")] = 10,
+    steps: Annotated[int, typer.Option(help="Lanczos steps for each.")] = 80,
+) -> None:
+    """Estimate the density of the Hessian's eigenvalues, and the largest of them.
+
+    Example: flatgauge spectrum net.py:model net.py:data --k 3 --out page.html
+    """
+    check_paths(settings.out, settings.json)
+    with ProgressBar() as progress:
+        from flatgauge.cli.loading import build_objective
+        from flatgauge.spectrum import spectral_density, spectrum_data, top_eigenvalues
+
+        objective = build_objective(settings)
+        progress("spectral density", 0, 2)
+        density = spectral_density(objective, probes, steps, settings.seed)
+        progress("top eigenvalues", 1, 2)
+        top = top_eigenvalues(objective, k, seed=settings.seed)
+        extras = {"spectrum": spectrum_data(density, top)}
+        report = _report(objective, settings, extras, progress)
+    print("largest eigenvalues:", ", ".join(f"{one:.6g}" for one in top.values))
+    print(top.message)
+    deliver(report, settings, top.status, top.message)
+
+
+def _report(
+    objective: Objective, settings: Settings, extras: dict[str, Any], progress: Any
+) -> Report:
+    """What else was asked for, with the extras beside it."""
+    from flatgauge.results import Report
+    from flatgauge.run import describe
+    from flatgauge.run import measure as run
+
+    if not settings.requests:
+        return Report({}, describe(objective, settings.seed), extras)
+    found = run(
+        objective,
+        *settings.requests,
+        options=settings.options,
+        seed=settings.seed,
+        strict=settings.strict,
+        progress=progress,
+    )
+    return Report(found.measurements, found.provenance, {**found.extras, **extras})
+
+
+def _checkpoints(texts: list[str]) -> dict[str, Path]:
+    """NAME=WEIGHTS, two or more, as files by name."""
+    files: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not (equals and name and path):
+            raise OptionError(f"'{text}' is not understood: write NAME=WEIGHTS.")
+        if name in files:
+            raise OptionError(f"the name '{name}' was given twice: use another.")
+        files[name] = Path(path)
+    if len(files) < 2:
+        raise OptionError(
+            "a comparison needs two checkpoints: give NAME=WEIGHTS twice."
+        )
+    return files

@@ -1,0 +1,190 @@
+"""From what was typed to an objective: models, data and weights."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
+
+from flatgauge import datasets
+from flatgauge.cli.settings import Settings
+from flatgauge.cli.weights import load_weights
+from flatgauge.data import map_nested, tensors_in
+from flatgauge.errors import DataError, FlatgaugeError, ModelError, OptionError
+from flatgauge.objective import Objective
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+FOLDERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
+    "mnist": datasets.mnist,
+    "cifar10": datasets.cifar10,
+}
+BUILT_IN_BATCH = 1000
+"""The batch size of built-in data, where none is given."""
+
+
+def build_objective(settings: Settings, weights: Path | None = None) -> Objective:
+    """The objective that the arguments describe.
+
+    Args:
+        settings: the arguments.
+        weights: a file to load, instead of `settings.weights`.
+    """
+    model = _call(settings.model, "MODEL")
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"MODEL '{settings.model}' returned {type(model).__name__}: it must return "
+            "a torch.nn.Module."
+        )
+    chosen = weights or settings.weights
+    if chosen is not None:
+        load_weights(model, chosen)
+    data, batch_size = _data(settings)
+    return Objective(
+        model,
+        data,
+        settings.loss,
+        batch_size=batch_size,
+        device=_device(settings.device),
+        dtype=_dtype(settings.dtype),
+        mode=settings.mode,
+    )
+
+
+def _data(settings: Settings) -> tuple[Any, int | None]:
+    """The data, and the batch size that suits them."""
+    name, _, rest = settings.data.partition(":")
+    limit, size = settings.max_samples, settings.batch_size
+    if settings.data == "digits":
+        return datasets.digits(limit), size or BUILT_IN_BATCH
+    if name in FOLDERS:
+        folder, colon, part = rest.rpartition(":")
+        if not colon or part not in datasets.PARTS:
+            folder, part = rest, "train"
+        if not folder:
+            raise DataError(
+                f"DATA '{settings.data}' names no folder: write {name}:DIR."
+            )
+        return FOLDERS[name](folder, part, limit), size or BUILT_IN_BATCH
+    data = _call(settings.data, "DATA")
+    return (data if limit is None else _first(data, limit)), size
+
+
+def _first(data: Any, limit: int) -> Any:
+    """The first samples of a user's data."""
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor):
+        return map_nested(lambda tensor: _rows(tensor, limit), data)
+    if isinstance(data, Dataset):
+        return Subset(data, range(min(limit, len(data))))  # type: ignore[arg-type]
+    if not isinstance(data, Iterable):
+        return data
+    kept: list[Any] = []
+    left = limit
+    for batch in data:
+        tensors = [tensor for tensor in tensors_in(batch) if tensor.ndim]
+        if not tensors:
+            raise DataError(
+                f"batch {len(kept)} holds no tensor, so --max-samples cannot count it: "
+                "leave that out."
+            )
+        kept.append(map_nested(lambda tensor, rows=left: _rows(tensor, rows), batch))
+        left -= len(tensors[-1])
+        if left <= 0:
+            break
+    return kept
+
+
+def _rows(tensor: Tensor, count: int) -> Tensor:
+    return tensor[:count] if tensor.ndim else tensor
+
+
+def _call(target: str, what: str) -> Any:
+    """What the function that `target` names returns."""
+    place, colon, name = target.rpartition(":")
+    if not colon or not place or not name:
+        known = "" if what == "MODEL" else ", or one of digits, mnist:DIR, cifar10:DIR"
+        raise OptionError(
+            f"{what} '{target}' is not understood: write file.py:function or "
+            f"package.module:function{known}."
+        )
+    module = _module(place)
+    function = getattr(module, name, None)
+    if not callable(function):
+        found = "no such name" if function is None else type(function).__name__
+        raise OptionError(
+            f"{what} '{target}': '{name}' in '{place}' is {found}: name a function "
+            "without arguments."
+        )
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise ModelError(
+            f"{what} '{target}' failed ({_first_line(error)}): call it in Python to see "
+            "why."
+        ) from error
+
+
+@cache
+def _module(place: str) -> ModuleType:
+    """The module in a file or of a package; run once."""
+    try:
+        if place.endswith(".py"):
+            return _run_file(Path(place))
+        sys.path.insert(0, os.getcwd())
+        return importlib.import_module(place)
+    except FlatgaugeError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelError(
+            f"'{place}' could not be imported ({_first_line(error)}): run it with "
+            "Python to see why."
+        ) from error
+
+
+def _run_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ModelError(f"the file '{path}' was not found: check the path.")
+    sys.path.insert(0, str(path.resolve().parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Pickled and data classes look their module up by its name.
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _device(name: str | None) -> torch.device | None:
+    if name is None:
+        return None
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        raise OptionError(
+            f"the device '{name}' cannot be used ({_first_line(error)}): leave --device "
+            "out, or name one that this machine has."
+        ) from error
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    if name not in DTYPES:
+        raise OptionError(f"--dtype is '{name}': use float32 or float64.")
+    return DTYPES[name]
+
+
+def _first_line(error: BaseException) -> str:
+    text = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

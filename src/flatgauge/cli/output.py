@@ -1,0 +1,70 @@
+"""Where results go: checked before the work, written after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flatgauge.errors import NotConvergedError, OptionError
+
+if TYPE_CHECKING:
+    from flatgauge.cli.settings import Settings
+    from flatgauge.results import Report, Status
+
+
+def check_paths(*paths: Path | None) -> None:
+    """Refuse files that could not be written, before anything is computed."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise OptionError(f"'{path}' is a folder: name a file in it.")
+        folder = path.absolute().parent
+        if not folder.is_dir():
+            raise OptionError(f"the folder '{folder}' does not exist: make it first.")
+        if not os.access(folder, os.W_OK):
+            raise OptionError(f"the folder '{folder}' cannot be written: use another.")
+
+
+def deliver(
+    report: Report,
+    settings: Settings,
+    status: Status | None = None,
+    message: str = "",
+) -> None:
+    """Write what was asked for; under --strict, refuse what cannot be trusted.
+
+    Args:
+        report: the results.
+        settings: the arguments.
+        status: of a result beside the report's measurements.
+        message: what that status means.
+
+    Raises:
+        NotConvergedError: under --strict.
+    """
+    if settings.strict:
+        for key, one in report.measurements.items():
+            if not one.status.trusted:
+                raise NotConvergedError(f"{key}: {one.message}")
+        if status is not None and not status.trusted:
+            raise NotConvergedError(message)
+    if settings.json is not None:
+        write(report.to_json, settings.json)
+    if settings.out is not None:
+        write(report.to_html, settings.out)
+
+
+def write(writer: Callable[[Path], None], path: Path) -> None:
+    """Write one file and say so, or say in a sentence why it could not be."""
+    try:
+        writer(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OptionError(
+            f"'{path}' could not be written ({reason}): nothing was left there; free "
+            "the disk or use another place."
+        ) from error
+    print(f"wrote {path}")

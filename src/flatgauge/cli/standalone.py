@@ -1,0 +1,109 @@
+"""The commands that take no model: stored results, the list, the demo, the papers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flatgauge.cli.commands import app
+from flatgauge.cli.output import check_paths, write
+from flatgauge.cli.progress import ProgressBar
+from flatgauge.cli.settings import DEBUG
+from flatgauge.errors import OptionError
+
+Debug = Annotated[bool, DEBUG]
+
+
+@app.command()
+def report(
+    file: Annotated[
+        Path, typer.Argument(help="What --json wrote.", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Write the page here (HTML).", show_default=False)
+    ],
+    debug: Debug = False,
+) -> None:
+    """Draw the page of results that were stored before.
+
+    Example: flatgauge report results.json --out page.html
+    """
+    from flatgauge.results import Report
+
+    check_paths(out)
+    try:
+        write(Report.from_json(file).to_html, out)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise OptionError(
+            f"'{file}' is no complete flatgauge report: write it again with --json."
+        ) from error
+
+
+@app.command("list")
+def list_measures(debug: Debug = False) -> None:
+    """List the measures, their options, and what does not change them.
+
+    Example: flatgauge list
+    """
+    from flatgauge.measures.registry import list_measures as find
+
+    for one in find():
+        options = ", ".join(f"{key}={value}" for key, value in one.options.items())
+        unchanged = ", ".join(sorted(one.invariant_to()))
+        print(one.name)
+        print(f"    {one.title}: {one.formula}")
+        print(f"    {one.reference}")
+        print(f"    options: {options or 'none'}")
+        print(f"    unchanged by: {unchanged or 'nothing'}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the page goes.")] = Path(
+        "flatgauge-demo.html"
+    ),
+    debug: Debug = False,
+) -> None:
+    """Train, measure, compare and audit two small networks in about a minute.
+
+    Example: flatgauge demo
+    """
+    check_paths(out)
+    with ProgressBar() as progress:
+        from flatgauge.demo import demonstrate, write_page
+
+        found = demonstrate(progress)
+    print(found.comparison)
+    print()
+    print(found.audit)
+    print()
+    print(f"wrote {write_page(found, out)}")
+
+
+@app.command()
+def papers(
+    name: Annotated[str, typer.Argument(help="Such as dinh2017.", show_default=False)],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small form of the experiments.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Run the experiments of a paper again, from a source checkout.
+
+    Example: flatgauge papers dinh2017 --quick
+    """
+    root = Path(__file__).parents[3]
+    known = sorted(path.parent.name for path in (root / "papers").glob("*/run.py"))
+    if not known:
+        raise OptionError(
+            "the papers' experiments come with the source: run this in a checkout of it."
+        )
+    if name not in known:
+        raise OptionError(f"there is no paper '{name}' here: use {', '.join(known)}.")
+    command = [sys.executable, "-m", f"papers.{name}.run"]
+    command += ["--quick"] if quick else []
+    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)

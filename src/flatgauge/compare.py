@@ -1,0 +1,163 @@
+"""Checkpoints side by side, with error bars and with what to believe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flatgauge.errors import OptionError
+from flatgauge.measures.registry import find_measure
+from flatgauge.objective import Objective
+from flatgauge.results import Measurement, Report, format_value, table
+from flatgauge.run import DEFAULT, measure
+
+# Differences beyond this many combined error bars count as real.
+ERROR_BARS = 2
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One measure over all checkpoints.
+
+    `flatter` names the flattest checkpoint; `significant` says whether its distance
+    from the next one is larger than the error bars; `invariant_to` lists the claims.
+    """
+
+    measure: str
+    values: dict[str, float | None]
+    uncertainties: dict[str, float | None]
+    statuses: dict[str, str]
+    flatter: str | None
+    significant: bool
+    invariant_to: list[str]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several checkpoints under the same measures."""
+
+    names: list[str]
+    comparison_rows: list[ComparisonRow]
+    disagreements: list[dict[str, Any]]
+    reports: dict[str, Report]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a measure."""
+        return [asdict(row) for row in self.comparison_rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "names": self.names,
+            "rows": self.rows(),
+            "disagreements": self.disagreements,
+            "reports": {name: one.to_dict() for name, one in self.reports.items()},
+        }
+
+    def __str__(self) -> str:
+        cells = [
+            (
+                row.measure,
+                *(
+                    format_value(row.values[n], row.uncertainties[n])
+                    for n in self.names
+                ),
+                (row.flatter or "-") + ("" if row.significant else " (within error)"),
+            )
+            for row in self.comparison_rows
+        ]
+        text = table(("measure", *self.names, "flatter"), cells)
+        return "\n".join([text, *(str(one["text"]) for one in self.disagreements)])
+
+
+def compare(
+    objectives: Mapping[str, Objective],
+    *requests: str,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Measure several checkpoints alike, and say which differences are real.
+
+    Args:
+        objectives: at least two, by name.
+        requests: measures, as for `measure`; the default set if none is given.
+        options: options by measure name.
+        seed: for every random draw, the same for all.
+        progress: called with (name, index, count) before each checkpoint.
+    """
+    if len(objectives) < 2:
+        raise OptionError(
+            "a comparison needs at least two checkpoints: give two names."
+        )
+    names = list(objectives)
+    reports = {}
+    for index, (name, objective) in enumerate(objectives.items()):
+        if progress is not None:
+            progress(name, index, len(names))
+        reports[name] = measure(objective, *requests, options=options, seed=seed)
+    rows = [
+        _row(request, {name: reports[name][request] for name in names})
+        for request in requests or DEFAULT
+    ]
+    return Comparison(names, rows, _disagreements(rows), reports)
+
+
+def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
+    first = next(iter(found.values()))
+    info = find_measure(first.measure)
+    seen = str(first.details.get("loss", first.provenance.loss))
+    trusted = {
+        name: one.value
+        for name, one in found.items()
+        if one.value is not None and one.status.trusted
+    }
+    sign = 1 if info.flatter == "smaller" else -1
+    order = sorted(trusted, key=lambda name: sign * trusted[name])
+    significant = False
+    if len(order) > 1:
+        best, second = found[order[0]], found[order[1]]
+        bars = math.hypot(best.uncertainty or 0.0, second.uncertainty or 0.0)
+        gap = abs(trusted[order[0]] - trusted[order[1]])
+        significant = gap > ERROR_BARS * bars and gap > 0
+    return ComparisonRow(
+        measure=request,
+        values={name: one.value for name, one in found.items()},
+        uncertainties={name: one.uncertainty for name, one in found.items()},
+        statuses={name: one.status.name for name, one in found.items()},
+        flatter=order[0] if len(order) == len(found) else None,
+        significant=significant and len(order) == len(found),
+        invariant_to=sorted(info.invariant_to(first.options, seen)),
+    )
+
+
+def _disagreements(rows: list[ComparisonRow]) -> list[dict[str, Any]]:
+    """Pairs of camps: the measures that name different checkpoints the flattest."""
+    camps: dict[str, list[ComparisonRow]] = {}
+    for row in rows:
+        if row.flatter is not None and row.significant:
+            camps.setdefault(row.flatter, []).append(row)
+    if len(camps) < 2:
+        return []
+    lines = []
+    for name, members in camps.items():
+        invariant = [m.measure for m in members if "node-rescale" in m.invariant_to]
+        others = [m.measure for m in members if "node-rescale" not in m.invariant_to]
+        text = f"'{name}' is flatter by {', '.join(m.measure for m in members)}"
+        if not invariant:
+            text += (
+                ": none of these is unchanged by rescaling nodes, so this order can "
+            )
+            text += "be turned round without changing either network's function."
+        elif not others:
+            text += ": all of these are unchanged by rescaling nodes."
+        else:
+            text += (
+                f"; only {', '.join(invariant)} cannot be changed by rescaling nodes."
+            )
+        lines.append(
+            {"name": name, "measures": [m.measure for m in members], "text": text}
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""Metrics on parameter space, and the quotient by its symmetries."""

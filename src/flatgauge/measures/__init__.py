@@ -1,0 +1,1 @@
+"""The measures: one file each, found by the registry."""

@@ -1,0 +1,104 @@
+"""The Fisher-Rao norm, and its diagonal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.gauss_newton import jacobian_product
+from flatgauge.curvature.per_sample import Pass, SquaredGradients, by_slot
+from flatgauge.losses import RowLoss
+from flatgauge.losses.loss import Rows
+from flatgauge.measures.centering import centered_point
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.results import Status
+from flatgauge.vectors import Params
+
+LINEAR = {
+    "layer-rescale",
+    "node-rescale",
+    "attention-gl",
+    "permutation",
+    "output-shift",
+    "branch-split",
+}
+
+
+def _claims(options, loss: str) -> set[str]:
+    claims = {"output-scale"} if loss == NORMALIZED_LOSS else set()
+    if not options["diagonal"]:
+        return claims | LINEAR
+    claims |= {"layer-rescale", "node-rescale", "permutation"}
+    return claims | ({"output-shift"} if options["center_output"] else set())
+
+
+@measure(
+    name="fisher-rao-norm",
+    title="Fisher-Rao norm",
+    formula="E⟨θ, ∇ℓ⟩²; with diagonal=True: Σ_i θ_i² E(∂_i ℓ)²",
+    reference="Liang et al. 2019; Tsuzuku et al. 2019, equation (25) for the diagonal",
+    invariant_to=_claims,
+    flatter="smaller",
+    cost="about two gradients; the diagonal form one backward for each row of a sample",
+)
+def fisher_rao_norm(
+    work: Workbench, *, diagonal: bool = False, center_output: bool = False
+) -> Outcome:
+    """With the targets of the data (the empirical Fisher matrix).
+
+    Args:
+        work: what the measures share.
+        diagonal: only the diagonal of the Fisher matrix.
+        center_output: for the diagonal form: take the mean over classes out of the
+            output layer first.
+    """
+    loss = work.objective.loss
+    if not isinstance(loss, RowLoss):
+        raise NotApplicable(
+            f"it needs the loss of each row, which '{loss.name}' does not give: use a "
+            "named loss."
+        )
+    if diagonal:
+        point = centered_point(work, center_output)
+        squares = work.once("squared gradients", lambda: _squared_gradients(work, loss))
+        layers = {
+            name: float((tensor.double().square() * squares[name].double()).sum())
+            for name, tensor in point.items()
+        }
+    else:
+        layers = {}
+    value = sum(layers.values()) if diagonal else _full(work, loss)
+    return Outcome(value, Status.EXACT, Status.EXACT.value, details={"layers": layers})
+
+
+def _full(work: Workbench, loss: RowLoss) -> float:
+    """E⟨θ, ∇ℓ⟩²: the slope of every row's loss in the direction θ."""
+    objective = work.objective
+    total = 0.0
+    with objective.isolated():
+        for batch in objective.batches():
+            point = objective.leaves()
+            values = loss.values(loss.rows(*objective.evaluate(point, batch)))
+            slopes = jacobian_product(values, point, objective.parameters)
+            total += float(slopes.double().square().sum())
+    return total / objective.sample_count
+
+
+def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:
+    """E(∂_i ℓ)² for every parameter."""
+
+    def passes(rows: Rows) -> Iterator[Pass]:
+        slope = _slope(loss, rows)
+        return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
+
+    return SquaredGradients(work.objective).mean(passes)
+
+
+def _slope(loss: RowLoss, rows: Rows) -> Tensor:
+    """∂ℓ/∂f of each row."""
+    free = rows.outputs.detach().requires_grad_()
+    total = loss.values(Rows(free, rows.targets, rows.samples)).sum()
+    return torch.autograd.grad(total, free)[0]

@@ -1,0 +1,36 @@
+"""The largest eigenvalue of the Hessian."""
+
+from __future__ import annotations
+
+from flatgauge.measures.registry import Outcome, measure
+from flatgauge.measures.spectral import extremes_outcome, smallest_details
+from flatgauge.measures.workbench import Workbench
+
+
+@measure(
+    name="hessian-spectral-norm",
+    title="Largest eigenvalue of the Hessian",
+    formula="λmax(∇²L(θ))",
+    reference="Dinh et al. 2017; Rangamani et al. 2019, Definition 1",
+    invariant_to=lambda options, loss: {"permutation"},
+    flatter="smaller",
+    cost="10 to 50 Hessian products",
+)
+def hessian_spectral_norm(
+    work: Workbench, *, tol: float = 1e-3, max_steps: int = 300, full: bool = False
+) -> Outcome:
+    """The largest algebraic eigenvalue by Lanczos; details: smallest, radius.
+
+    Args:
+        work: what the measures share.
+        tol: the relative residual ‖Hv − λv‖ / |λ|.
+        max_steps: the most Hessian products.
+        full: also converge the smallest eigenvalue.
+    """
+    objective = work.objective
+    found = work.extremes(objective, "euclidean", tol=tol, max_steps=max_steps)
+    if not full:
+        return extremes_outcome(found)
+    return extremes_outcome(
+        found, smallest_details(work.hessian(objective), tol, max_steps, work.seed)
+    )

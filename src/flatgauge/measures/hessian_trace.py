@@ -1,0 +1,55 @@
+"""The trace of the Hessian."""
+
+from __future__ import annotations
+
+from flatgauge.measures.registry import Outcome, measure
+from flatgauge.measures.workbench import Workbench
+from flatgauge.solvers.trace import estimate_trace
+
+
+@measure(
+    name="hessian-trace",
+    title="Trace of the Hessian",
+    formula="Tr ∇²L(θ)",
+    reference="Tsuzuku et al. 2019, equation (5), without a factor",
+    invariant_to=lambda options, loss: {"permutation"},
+    flatter="smaller",
+    cost="K backward passes on piecewise-affine networks, else random probes",
+)
+def hessian_trace(
+    work: Workbench, *, target: float = 0.02, max_products: int = 512
+) -> Outcome:
+    """The sum of the exact diagonal where there is one, else XTrace.
+
+    Args:
+        work: what the measures share.
+        target: the relative standard error to reach where the trace is estimated.
+        max_products: the most Hessian products for that.
+    """
+    objective = work.objective
+    diagonal = work.exact_diagonal(objective)
+    if diagonal is not None:
+        layers = {n: float(h.double().sum()) for n, h in diagonal.mean.items()}
+        return Outcome(
+            sum(layers.values()),
+            diagonal.status,
+            diagonal.message,
+            details={"layers": layers, "method": diagonal.method},
+        )
+    found = work.once(
+        ("trace", target, max_products),
+        lambda: estimate_trace(
+            work.hessian(objective), target, max_products, seed=work.seed
+        ),
+    )
+    return Outcome(
+        found.value,
+        found.status,
+        found.message,
+        found.standard_error or None,
+        {
+            "method": "xtrace",
+            "interval_95": found.interval(0.95),
+            "probes": found.probes,
+        },
+    )

@@ -1,0 +1,72 @@
+"""Sharpness in units of each tensor's own norm."""
+
+from __future__ import annotations
+
+import math
+
+from flatgauge.measures.centering import centered_point
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.workbench import Workbench
+from flatgauge.vectors import Params
+
+
+def _claims(options, loss: str) -> set[str]:
+    claims = {"layer-rescale", "permutation", "branch-split"}
+    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
+    return claims | ({"output-shift"} if options["center_output"] else set())
+
+
+@measure(
+    name="matrix-normalized-sharpness",
+    title="Matrix-normalized sharpness",
+    formula="Σ_l ‖W_l‖_F √max(Σ_i h_i, 0), h = diag ∇²L, over tensors l",
+    reference="Tsuzuku et al. 2019, equation (13)",
+    invariant_to=_claims,
+    flatter="smaller",
+    cost="one diagonal of the Hessian",
+)
+def matrix_normalized_sharpness(
+    work: Workbench,
+    *,
+    surrogate: str = "auto",
+    curvature: str = "hessian",
+    probes: int = 30,
+    center_output: bool = False,
+) -> Outcome:
+    """A tensor's curvatures are summed first and clipped at 0 then; biases count.
+
+    Args:
+        work: what the measures share.
+        surrogate: "auto" (the normalized cross-entropy for three classes or more) or
+            "objective".
+        curvature: "hessian", or "ggn" for the Gauss-Newton diagonal.
+        probes: random vectors, where the diagonal must be estimated.
+        center_output: take the mean over classes out of the output layer first.
+    """
+    objective = work.surrogate(surrogate)
+    diagonal = work.diagonal(objective, curvature, probes)
+    point = centered_point(work, center_output)
+    norms = {name: float(tensor.double().norm()) for name, tensor in point.items()}
+
+    def contributions(h: Params) -> dict[str, float]:
+        return {
+            name: norm * math.sqrt(max(float(h[name].double().sum()), 0.0))
+            for name, norm in norms.items()
+        }
+
+    layers = contributions(diagonal.mean)
+    value, error = diagonal.evaluate(lambda h: sum(contributions(h).values()))
+    negative = [n for n, h in diagonal.mean.items() if float(h.double().sum()) < 0]
+    return Outcome(
+        value,
+        diagonal.status,
+        diagonal.message,
+        error,
+        {
+            "layers": layers,
+            "weights_only": sum(v for n, v in layers.items() if point[n].ndim >= 2),
+            "clipped_tensors": negative,
+            "loss": objective.loss.name,
+            "method": diagonal.method,
+        },
+    )

@@ -1,0 +1,133 @@
+"""Sharpness in units that no rescaling of nodes can change."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.contractions import Contraction
+from flatgauge.errors import OptionError
+from flatgauge.measures.centering import centered_point
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.results import Status
+from flatgauge.solvers.balancing import Balancing, balance
+from flatgauge.vectors import Params
+
+
+def _claims(options, loss: str) -> set[str]:
+    claims = {"layer-rescale", "node-rescale", "permutation", "branch-split"}
+    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
+    return claims | ({"output-shift"} if options["center_output"] else set())
+
+
+@measure(
+    name="normalized-sharpness",
+    title="Normalized sharpness",
+    formula="Σ_l inf_{σ,σ'} Σ_ij h_ij (σ_i σ'_j)² + W_ij² / (σ_i σ'_j)², h = diag ∇²L ≥ 0",
+    reference="Tsuzuku et al. 2019, equation (17) at λ = 1/2",
+    invariant_to=_claims,
+    flatter="smaller",
+    cost="one diagonal of the Hessian, then a convex problem a matrix",
+)
+def normalized_sharpness(
+    work: Workbench,
+    *,
+    lam: float = 0.5,
+    surrogate: str = "auto",
+    curvature: str = "hessian",
+    probes: int = 30,
+    tol: float = 1e-12,
+    center_output: bool = False,
+    scales: bool = False,
+) -> Outcome:
+    """Over the parameters that are used as matrices; the others are named.
+
+    Negative curvatures are clipped at 0, then kernel positions are summed. Groups of a
+    convolution, and query, key and value of a fused projection, are problems of their
+    own. The details give each layer's share, and the lower bound 2 Σ |W| √h.
+
+    Args:
+        work: what the measures share.
+        lam: λ; the value scales as 1/√(2λ).
+        surrogate: "auto" (the normalized cross-entropy for three classes or more) or
+            "objective".
+        curvature: "hessian", or "ggn" for the Gauss-Newton diagonal.
+        probes: random vectors, where the diagonal must be estimated.
+        tol: the certified relative gap of the convex problems.
+        center_output: take the mean over classes out of the output layer first.
+        scales: also give ln σ² and ln σ'² of every layer in the details.
+    """
+    if not lam > 0:
+        raise OptionError(f"lam= is {lam}: give a positive number.")
+    matrices = work.matrices()
+    if not matrices:
+        raise NotApplicable("the model uses no parameter as a matrix.")
+    objective = work.surrogate(surrogate)
+    diagonal = work.diagonal(objective, curvature, probes)
+    point = centered_point(work, center_output)
+    factor = 1 / math.sqrt(2 * lam)
+
+    def solve(h: Params) -> dict[str, list[Balancing]]:
+        return {
+            name: [
+                balance(alpha, beta, tol)
+                for alpha, beta in _problems(matrix, h[name], point[name])
+            ]
+            for name, matrix in matrices.items()
+        }
+
+    solved = solve(diagonal.mean)
+    layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
+    value, error = diagonal.evaluate(
+        lambda h: factor * sum(p.value for parts in solve(h).values() for p in parts)
+    )
+    lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}
+    details: dict[str, Any] = {
+        "layers": layers,
+        "elementwise": sum(lower.values()),
+        "elementwise_layers": lower,
+        "gap": max(part.gap for parts in solved.values() for part in parts),
+        "not_attained": [
+            n for n, ps in solved.items() if not all(p.attained for p in ps)
+        ],
+        "left_out": [name for name in point if name not in matrices],
+        "loss": objective.loss.name,
+        "method": diagonal.method,
+    }
+    if scales:
+        details["log_row_scales"] = {
+            n: [p.row_scale for p in ps] for n, ps in solved.items()
+        }
+        details["log_column_scales"] = {
+            n: [p.column_scale for p in ps] for n, ps in solved.items()
+        }
+    unsolved = [
+        (name, part)
+        for name, parts in solved.items()
+        for part in parts
+        if not part.status.trusted
+    ]
+    if unsolved:
+        name, part = unsolved[0]
+        message = f"the problem of '{name}' did not reach its gap: {part.message}"
+        return Outcome(value, Status.NOT_CONVERGED, message, error, details)
+    return Outcome(value, diagonal.status, diagonal.message, error, details)
+
+
+def _problems(
+    matrix: Contraction, h: Tensor, weight: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Curvatures and squared weights of each separate matrix, in float64."""
+    alphas = matrix.matrices(h.double().clamp_min(0))
+    betas = matrix.matrices(weight.double().square())
+    return list(zip(alphas, betas, strict=True))
+
+
+def _elementwise(h: Tensor, weight: Tensor) -> float:
+    """2 Σ |W| √h over all entries (Tsuzuku et al. 2019, section 7.2)."""
+    roots = torch.sqrt(h.double().clamp_min(0))
+    return 2 * float((weight.double().abs() * roots).sum())

@@ -1,0 +1,132 @@
+"""Normalized sharpness without the second-order approximation."""
+
+from __future__ import annotations
+
+import math
+
+from flatgauge.errors import LossError, OptionError
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.results import Status
+from flatgauge.solvers.noise_scales import NoiseScales
+from flatgauge.solvers.posterior import matrix_posteriors
+
+# The relative decrease that may be left, and the relative standard error to reach.
+LEFT = 0.01
+TARGET = 0.05
+# How far the loss's slope may be from the penalty's, relative to the latter.
+IMBALANCE = 0.5
+# The largest variance to start from, in units of the mean squared weight.
+CAP = 100.0
+
+
+def _claims(options, loss: str) -> set[str]:
+    claims = {"layer-rescale", "node-rescale", "permutation"}
+    return claims | ({"output-scale"} if loss == NORMALIZED_LOSS else set())
+
+
+@measure(
+    name="normalized-sharpness-direct",
+    title="Normalized sharpness, without approximation",
+    formula="min_{σ,σ'} E L(θ + σσ'ε) − L(θ) + Σ W² / (2λ (σσ')²), ε ~ N(0, I)",
+    reference="Tsuzuku et al. 2019, equation (62)",
+    invariant_to=_claims,
+    flatter="smaller",
+    cost="one diagonal of the Hessian, then 4 gradients a step and one a draw",
+)
+def normalized_sharpness_direct(
+    work: Workbench,
+    *,
+    lam: float = 0.5,
+    surrogate: str = "auto",
+    steps: int = 200,
+    draws: int = 200,
+    curvature: str = "hessian",
+    probes: int = 30,
+) -> Outcome:
+    """Stochastic descent in ln σ and ln σ' from the optimum of the approximation.
+
+    The value is a local minimum, estimated with fresh draws. It counts as converged if
+    three things hold there, in units of the value (or of the penalty, if that is
+    larger): the decrease that is left, ½ Σ g²/Γ with g the slope in a log scale and Γ
+    its curvature for a quadratic loss, exceeds 1 % by no more than its own noise; the
+    standard error is at most 5 %; and the loss's slope in a common scale of all noise
+    is within half of the penalty, to which it is equal at a minimum. A bounded loss,
+    such as the normalized cross-entropy, fails the last for small λ: there the noise
+    grows without end.
+
+    Rescaled networks see the same rescaled draws; permuted ones see others, so that
+    they agree within standard errors. Unlike (17), (62) can order networks differently
+    for different λ: the details give the value of these scales at λ/2 and 2λ (upper
+    bounds of the minimum there), and what the second-order approximation predicts,
+    NS0 / (2√λ), which is exact for quadratic losses.
+
+    Args:
+        work: what the measures share.
+        lam: λ; the smaller, the larger the noise.
+        surrogate: "auto" (the normalized cross-entropy for three classes or more) or
+            "objective".
+        steps: of the descent, with two antithetic pairs of draws each.
+        draws: for the value, in antithetic pairs.
+        curvature: "hessian", or "ggn" for the Gauss-Newton diagonal, to start from.
+        probes: random vectors, where that diagonal must be estimated.
+    """
+    if not lam > 0:
+        raise OptionError(f"lam= is {lam}: give a positive number.")
+    if steps < 1 or draws < 4:
+        raise OptionError(
+            f"steps={steps} and draws={draws} were given: at least 1 and 4 are needed."
+        )
+    matrices = work.matrices()
+    if not matrices:
+        raise NotApplicable("the model uses no parameter as a matrix.")
+    objective = work.surrogate(surrogate)
+    diagonal = work.diagonal(objective, curvature, probes)
+    solved = {
+        name: matrix_posteriors(matrix, diagonal.mean[name], objective.parameters[name])
+        for name, matrix in matrices.items()
+    }
+    parts = [part for several in solved.values() for part in several]
+    start = [log for part in parts for log in part.log_scales(lam, CAP)]
+    noisy = NoiseScales(objective, matrices, lam)
+    try:
+        logs = noisy.descend(start, steps, 2 * work.seed)
+        found = noisy.evaluate(logs, draws // 2, 2 * work.seed + 1)
+    except LossError as error:
+        raise NotApplicable(
+            f"the loss is not defined everywhere around the weights: {error}"
+        ) from error
+    value, penalty = found.rise + found.penalty, found.penalty
+    predicted = sum(part.solved.value for part in parts)
+    size = max(abs(value), penalty)
+    details = {
+        "loss_rise": found.rise,
+        "penalty": penalty,
+        "layers_penalty": found.layers,
+        "half_lambda": found.rise + 2 * penalty,
+        "double_lambda": found.rise + penalty / 2,
+        "lambda_exponent": -penalty / value if value else 0.0,
+        "second_order": predicted / (2 * math.sqrt(lam)),
+        "decrease_left": found.left,
+        "imbalance": found.imbalance,
+        "left_out": [n for n in objective.parameters if n not in matrices],
+        "loss": objective.loss.name,
+        "method": diagonal.method,
+    }
+    if found.imbalance > IMBALANCE:
+        message = (
+            "The noise is not in balance with its penalty: raise steps, or raise lam, "
+            "since a bounded loss has no minimum near the weights for small λ."
+        )
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+    if found.left - found.left_error > LEFT * size:
+        message = (
+            f"About {found.left:.2g} of {value:.4g} may still be gained: raise steps."
+        )
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+    if found.error > TARGET * size:
+        message = f"The standard error is {found.error:.2g}: raise draws."
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+    return Outcome(
+        value, Status.ESTIMATED, Status.ESTIMATED.value, found.error, details
+    )

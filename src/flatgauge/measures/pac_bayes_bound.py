@@ -1,0 +1,289 @@
+"""A PAC-Bayes bound on the error of a Gaussian posterior around the weights."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flatgauge.errors import OptionError
+from flatgauge.losses.classes import class_rows
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.objective import Objective
+from flatgauge.results import Status
+from flatgauge.solvers.pac_bayes import (
+    ScaleGrid,
+    lambda_grid,
+    mean_upper_bound,
+    psi_bound,
+    risk_bound,
+)
+from flatgauge.solvers.posterior import (
+    Block,
+    MatrixPosterior,
+    entry_block,
+    matrix_posteriors,
+    spread_over,
+    tensor_block,
+)
+from flatgauge.vectors import Params, gaussian, generator
+
+POSTERIORS = ("matrix", "node")
+
+
+def _claims(options, loss: str) -> set[str]:
+    claims = {"layer-rescale", "permutation"}
+    claims |= {"node-rescale"} if options["posterior"] == "node" else set()
+    return claims | ({"output-scale"} if loss == NORMALIZED_LOSS else set())
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """The posterior for one λ, and the bound without the posterior's own error."""
+
+    lam: float
+    blocks: dict[str, list[Block]]
+    deviation: Params
+    price: float
+    complexity: float
+
+    def total(self, attribute: str) -> float | int:
+        """An attribute's sum over all blocks."""
+        every = (block for parts in self.blocks.values() for block in parts)
+        return sum(getattr(block, attribute) for block in every)
+
+
+@measure(
+    name="pac-bayes-bound",
+    title="PAC-Bayes bound",
+    formula="L_S(Q) + (KL[Q‖P] + k ln|grid| + ln(1/δ) + Ψ(λ, m)) / λ, 0-1 loss",
+    reference="Tsuzuku et al. 2019, equations (1) to (4), with (6) corrected",
+    invariant_to=_claims,
+    flatter="smaller",
+    cost="one diagonal of the Hessian, then forward passes: samples, and a few for each λ",
+)
+def pac_bayes_bound(
+    work: Workbench,
+    *,
+    posterior: str = "matrix",
+    surrogate: str = "auto",
+    curvature: str = "hessian",
+    probes: int = 30,
+    delta: float = 0.05,
+    lam: float | None = None,
+    psi: str = "tight",
+    samples: int = 200,
+    grid_ratio: float = 2 ** (1 / 8),
+    cap: float = 10.0,
+) -> Outcome:
+    """With probability 1 − δ over the data and the draws, Q errs no more than this.
+
+    Q is Gaussian around the weights, P around 0. P's scales are chosen after training
+    from a grid of powers of `grid_ratio` between 2⁻⁶⁴ and 2⁶⁴, and each one costs
+    ln|grid|: one a tensor for posterior="matrix"; one a row and a column of a matrix and
+    one an entry of everything else for posterior="node". Half of δ goes to the bound and
+    half to the Monte Carlo estimate of L_S(Q). λ is chosen with draws that are not used
+    again, and the same λ shapes the posterior.
+
+    Invariance is exact for scalings by powers of `grid_ratio`, else within the grid's
+    resolution, which the uncertainty contains. The bound assumes that samples are
+    independent, and that buffers and frozen parameters were not fitted to them. In the
+    details, (A), the change of the true error, is given on the samples.
+
+    Args:
+        work: what the measures share.
+        posterior: "matrix" (equation (11)) or "node" (equation (17)).
+        surrogate: whose curvature shapes the posterior: "auto" (the normalized
+            cross-entropy for three classes or more) or "objective".
+        curvature: "hessian", or "ggn" for the Gauss-Newton diagonal.
+        probes: random vectors, where the diagonal must be estimated.
+        delta: the probability that the bound fails.
+        lam: λ, if you fixed it before seeing the data; None takes a union bound over
+            √m, 2√m, 4√m, ... up to 4m.
+        psi: "tight" (λ²/8m) or "paper" (λ²/2m).
+        samples: draws from the posterior.
+        grid_ratio: of the grid for the prior's scales.
+        cap: the largest variance, in units of the mean squared weight of the tensor or
+            row; it replaces the infinite one where there is no curvature.
+    """
+    _check(posterior, delta, lam, samples, cap)
+    grid = ScaleGrid(grid_ratio)
+    objective = work.objective
+    _check_applies(objective)
+    shaping = work.surrogate(surrogate)
+    diagonal = work.diagonal(shaping, curvature, probes)
+    solved = _solve(work, diagonal.mean) if posterior == "node" else {}
+    lams = lambda_grid(objective.sample_count) if lam is None else [lam]
+    share = delta / (2 * len(lams))
+
+    def propose(lam: float) -> _Candidate:
+        blocks = {
+            name: [part.block(lam, cap, grid) for part in solved[name]]
+            if name in solved
+            else [_plain_block(posterior, weight, diagonal.mean[name], lam, cap, grid)]
+            for name, weight in objective.parameters.items()
+        }
+        price = grid.price * sum(b.tuned for parts in blocks.values() for b in parts)
+        kl = sum(block.kl for parts in blocks.values() for block in parts)
+        bound = psi_bound(lam, objective.sample_count, psi)
+        complexity = risk_bound(0.0, kl + price, share, lam, bound)
+        deviation = {n: _deviation(work, n, parts) for n, parts in blocks.items()}
+        return _Candidate(lam, blocks, deviation, price, complexity)
+
+    pilot = max(2, samples // 20) if len(lams) > 1 else 0
+    chosen = _choose([propose(one) for one in lams], objective, pilot, 2 * work.seed)
+    errors = _errors(objective, chosen.deviation, samples, 2 * work.seed + 1)
+    risk = statistics.fmean(errors)
+    error = statistics.stdev(errors) / math.sqrt(samples)
+    upper = mean_upper_bound(risk, samples, delta / 2)
+    value = upper + chosen.complexity
+    noise = mean_upper_bound(min(risk + error, 1.0), samples, delta / 2) - upper
+    resolution = chosen.total("resolution") / chosen.lam
+    kl, at_mean = chosen.total("kl"), _error(objective, objective.parameters)
+    second_order = sum(
+        float((diagonal.mean[n].double() * s.double().square()).sum()) / 2
+        for n, s in chosen.deviation.items()
+    )
+    details = {
+        "vacuous": value >= 1,
+        "training_error": at_mean,
+        "posterior_error": risk,
+        "posterior_error_bound": upper,
+        "A_on_samples": at_mean - risk,
+        "B": kl / chosen.lam,
+        "C": risk - at_mean,
+        "C_second_order": second_order,
+        "kl": kl,
+        "bits": kl / math.log(2),
+        "tighter_kl": chosen.total("least_kl"),
+        "equal_variance_kl": chosen.total("equal_kl"),
+        "layers": {n: sum(b.kl for b in bs) for n, bs in chosen.blocks.items()},
+        "hyperprior": chosen.price,
+        "tuned_scales": chosen.total("tuned"),
+        "grid_size": grid.count,
+        "lambda": chosen.lam,
+        "lambda_price": math.log(len(lams)),
+        "log_inverse_delta": -math.log(delta / 2),
+        "psi": psi_bound(chosen.lam, objective.sample_count, psi),
+        "samples": objective.sample_count,
+        "standard_error": noise,
+        "grid_resolution": resolution,
+        "loss": shaping.loss.name,
+        "method": diagonal.method,
+    }
+    message = f"It holds with probability {1 - delta:g} for independent samples" + (
+        ", but says nothing, being 1 or more." if value >= 1 else "."
+    )
+    uncertainty = math.hypot(noise, resolution)
+    return Outcome(value, Status.ESTIMATED, message, uncertainty, details)
+
+
+def _check(
+    posterior: str, delta: float, lam: float | None, samples: int, cap: float
+) -> None:
+    if posterior not in POSTERIORS:
+        raise OptionError(f"posterior= is '{posterior}': use 'matrix' or 'node'.")
+    if not 0 < delta < 1:
+        raise OptionError(f"delta= is {delta}: give a number between 0 and 1.")
+    if lam is not None and not lam > 0:
+        raise OptionError(f"lam= is {lam}: give a positive number, or None.")
+    if samples < 2:
+        raise OptionError(f"samples= is {samples}: give at least 2.")
+    if not cap > 0:
+        raise OptionError(f"cap= is {cap}: give a positive number.")
+
+
+def _check_applies(objective: Objective) -> None:
+    """The 0-1 loss of independent samples must be defined."""
+    if not objective.loss.classification:
+        raise NotApplicable(
+            f"the bound is on the 0-1 loss of a classification, and '{objective.loss.name}'"
+            " is not known to be one: use a cross-entropy."
+        )
+    if objective.network.mode == "train":
+        raise NotApplicable(
+            "with mode='train' a prediction may depend on the rest of its batch, while "
+            "the bound needs independent samples: use mode='eval'."
+        )
+    with objective.isolated(), torch.no_grad():
+        batch = next(objective.batches())
+        rows = class_rows(*objective.evaluate(objective.parameters, batch))
+    if rows.samples.unique().numel() < rows.samples.numel():
+        raise NotApplicable(
+            "its samples have several targets each, which are not independent as the "
+            "bound needs."
+        )
+
+
+def _solve(work: Workbench, h: Params) -> dict[str, list[MatrixPosterior]]:
+    point = work.objective.parameters
+    return {
+        name: matrix_posteriors(matrix, h[name], point[name])
+        for name, matrix in work.matrices().items()
+    }
+
+
+def _plain_block(
+    posterior: str, weight: Tensor, h: Tensor, lam: float, cap: float, grid: ScaleGrid
+) -> Block:
+    if posterior == "node":
+        return entry_block(weight, h, lam, cap, grid)
+    return tensor_block(weight, float(h.double().sum()), lam, cap, grid)
+
+
+def _deviation(work: Workbench, name: str, blocks: list[Block]) -> Tensor:
+    """√s of every entry of a parameter."""
+    weight = work.objective.parameters[name]
+    roots = [block.variance.sqrt() for block in blocks]
+    if roots[0].shape == weight.shape:
+        return roots[0].to(weight)
+    return spread_over(work.matrices()[name], roots, weight)
+
+
+def _choose(
+    candidates: list[_Candidate], objective: Objective, pilot: int, seed: int
+) -> _Candidate:
+    """The λ whose bound is smallest by a few draws of their own."""
+    best, lowest = candidates[0], math.inf
+    for one in sorted(candidates, key=lambda candidate: candidate.complexity):
+        if pilot == 0 or one.complexity >= lowest:
+            break
+        errors = _errors(objective, one.deviation, pilot, seed)
+        bound = one.complexity + statistics.fmean(errors)
+        if bound < lowest:
+            best, lowest = one, bound
+    return best
+
+
+def _errors(
+    objective: Objective, deviation: Params, count: int, seed: int
+) -> list[float]:
+    """The 0-1 loss at draws from the posterior."""
+    random = generator(seed)
+    errors = []
+    for _ in range(count):
+        noise = gaussian(objective.parameters, random)
+        moved = {
+            name: weight + deviation[name] * noise[name]
+            for name, weight in objective.parameters.items()
+        }
+        errors.append(_error(objective, moved))
+    return errors
+
+
+def _error(objective: Objective, params: Params) -> float:
+    """The share of samples whose class does not have the one highest score."""
+    wrong = 0
+    with objective.isolated(), torch.no_grad():
+        for batch in objective.batches():
+            rows = class_rows(*objective.evaluate(params, batch))
+            scores = rows.outputs
+            own = scores.gather(1, rows.targets[:, None])
+            # Ties and NaN count as errors.
+            beaten = (scores < own).sum(1) == scores.shape[1] - 1
+            wrong += int((~beaten).sum())
+    return wrong / objective.sample_count

@@ -1,0 +1,192 @@
+"""How a measure is declared, found and described.
+
+A measure is one decorated function in a file of its own in this package:
+
+    @measure(
+        name="hessian-trace",
+        title="Trace of the Hessian",
+        formula="Tr ∇²L(θ)",
+        reference="...",
+        invariant_to=lambda options, loss: {"permutation"},
+        flatter="smaller",
+        cost="...",
+    )
+    def hessian_trace(work: Workbench, *, target: float = 0.02) -> Outcome: ...
+
+Its keyword-only arguments are its options. What it claims to be invariant to is read by
+the tests and by the audit, so a claim is always checked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from flatgauge.errors import OptionError
+from flatgauge.results import Status
+
+KINDS = (
+    "layer-rescale",
+    "node-rescale",
+    "attention-gl",
+    "permutation",
+    "output-shift",
+    "output-scale",
+    "branch-split",
+)
+NORMALIZED_LOSS = "normalized-cross-entropy"
+ENTRY_POINTS = "flatgauge.measures"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a measure's function returns; the run adds options, cost and provenance."""
+
+    value: float | None
+    status: Status
+    message: str
+    uncertainty: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Claims = Callable[[Mapping[str, Any], str], set[str]]
+
+
+@dataclass(frozen=True)
+class MeasureInfo:
+    """A measure as users see it: `fg.list_measures()` returns one for each."""
+
+    name: str
+    title: str
+    formula: str
+    reference: str
+    flatter: str
+    cost: str
+    options: dict[str, Any]
+    logarithmic: bool
+    function: Callable[..., Outcome] = field(repr=False)
+    claims: Claims = field(repr=False)
+
+    def invariant_to(
+        self, options: Mapping[str, Any] | None = None, loss: str = "cross-entropy"
+    ) -> frozenset[str]:
+        """The kinds of symmetry that must not move the value.
+
+        Args:
+            options: the options it is computed with; defaults for those left out.
+            loss: the name of the loss that it sees; the normalized cross-entropy adds
+                "output-scale" to some measures' claims.
+        """
+        claimed = self.claims(self.complete(options or {}), loss)
+        unknown = claimed.difference(KINDS)
+        if unknown:
+            raise OptionError(
+                f"'{self.name}' claims {sorted(unknown)}: the kinds are {', '.join(KINDS)}."
+            )
+        return frozenset(claimed)
+
+    def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The given options with the defaults of the others."""
+        unknown = [name for name in options if name not in self.options]
+        if unknown:
+            known = ", ".join(self.options) or "none"
+            raise OptionError(
+                f"'{self.name}' has no option '{unknown[0]}'; its options are: {known}."
+            )
+        return {
+            name: float(value) if _is_whole(value) and _is_float(default) else value
+            for name, default in self.options.items()
+            for value in [options.get(name, default)]
+        }
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+_REGISTERED: dict[str, MeasureInfo] = {}
+
+
+def measure(
+    *,
+    name: str,
+    title: str,
+    formula: str,
+    reference: str,
+    invariant_to: Claims,
+    flatter: str,
+    cost: str,
+    logarithmic: bool = False,
+) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Register a function as a measure; its keyword-only arguments are the options.
+
+    `logarithmic` says that the value is a logarithm, so that the ratio of two is the
+    exponential of their difference.
+    """
+
+    def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
+        options = {
+            parameter.name: parameter.default
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        known = _REGISTERED.get(name)
+        if known is not None and known.function.__module__ != function.__module__:
+            raise OptionError(
+                f"the measure '{name}' is defined in both {known.function.__module__} and "
+                f"{function.__module__}: rename one."
+            )
+        _REGISTERED[name] = MeasureInfo(
+            name,
+            title,
+            formula,
+            reference,
+            flatter,
+            cost,
+            options,
+            logarithmic,
+            function,
+            invariant_to,
+        )
+        return function
+
+    return register
+
+
+@cache
+def _load_all() -> None:
+    """Import every file of this package, and what other packages offer."""
+    package = importlib.import_module("flatgauge.measures")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"flatgauge.measures.{module.name}")
+    for entry in entry_points(group=ENTRY_POINTS):
+        entry.load()
+
+
+def list_measures() -> list[MeasureInfo]:
+    """Every measure, by name.
+
+    >>> [one.name for one in list_measures()][:2]
+    ['epsilon-sharpness', 'fisher-rao-norm']
+    """
+    _load_all()
+    return [_REGISTERED[name] for name in sorted(_REGISTERED)]
+
+
+def find_measure(name: str) -> MeasureInfo:
+    """The measure of that name, or an error that lists the known ones."""
+    _load_all()
+    if name not in _REGISTERED:
+        known = ", ".join(sorted(_REGISTERED))
+        raise OptionError(f"the measure '{name}' is not known; there are: {known}.")
+    return _REGISTERED[name]

@@ -1,0 +1,136 @@
+"""The largest curvature in a metric that scales with the parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flatgauge.curvature.compose import Compressed
+from flatgauge.errors import OptionError
+from flatgauge.geometry.metric import LayerMetric, resolve_metric
+from flatgauge.geometry.quotient import horizontal_projection
+from flatgauge.measures.centering import centered_point
+from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.spectral import extremes_outcome, smallest_details
+from flatgauge.measures.workbench import Workbench
+from flatgauge.results import Status
+from flatgauge.solvers.lanczos import largest_eigenvalue
+from flatgauge.solvers.power import power_method
+from flatgauge.vectors import Params
+
+
+def riemannian_claims(options, loss: str) -> set[str]:
+    """What both Riemannian measures claim: as their metric."""
+    claims = {"layer-rescale", "permutation"}
+    claims |= {"node-rescale"} if options["metric"] == "node" else set()
+    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
+    return claims | ({"output-shift"} if options["center_output"] else set())
+
+
+@measure(
+    name="riemannian-spectral-norm",
+    title="Riemannian spectral norm",
+    formula="λmax(S ∇²L S), S = ‖W_l‖ (layer) or |w| (node)",
+    reference="Rangamani et al. 2019, Definition 3 and section 6",
+    invariant_to=riemannian_claims,
+    flatter="smaller",
+    cost="10 to 50 Hessian products",
+)
+def riemannian_spectral_norm(
+    work: Workbench,
+    *,
+    metric: str = "layer",
+    connection: str = "flat",
+    solver: str = "lanczos",
+    tol: float = 1e-3,
+    max_steps: int = 300,
+    center_output: bool = False,
+    full: bool = False,
+) -> Outcome:
+    """The largest algebraic eigenvalue; details: smallest, radius.
+
+    Args:
+        work: what the measures share.
+        metric: "layer" (the norm of each tensor) or "node" (each entry's magnitude).
+        connection: "flat" (the paper's) or "levi-civita"; they agree at a minimum.
+        solver: "lanczos", or the paper's "power" method.
+        tol: the relative residual.
+        max_steps: the most Hessian products.
+        center_output: take the mean over classes out of the output layer first.
+        full: also a converged smallest eigenvalue, and the largest on the horizontal
+            space and for weights only.
+    """
+    if metric == "euclidean":
+        raise OptionError("metric='euclidean' is the measure hessian-spectral-norm.")
+    point = centered_point(work, center_output)
+    if solver == "power":
+        return _by_power(work, metric, connection, point, tol, max_steps)
+    if solver != "lanczos":
+        raise OptionError(f"solver= is '{solver}': use 'lanczos' or 'power'.")
+    found = work.extremes(
+        work.objective,
+        metric,
+        connection=connection,
+        point=point if center_output else None,
+        tol=tol,
+        max_steps=max_steps,
+    )
+    more = _more(work, metric, connection, point, tol, max_steps) if full else {}
+    return extremes_outcome(found, more)
+
+
+def _more(
+    work: Workbench,
+    metric: str,
+    connection: str,
+    point: Params,
+    tol: float,
+    max_steps: int,
+) -> dict[str, Any]:
+    """The values that are computed on request only."""
+    operator = work.whitened(work.objective, metric, connection, point)
+    details = smallest_details(operator, tol, max_steps, work.seed)
+    weights = LayerMetric(biases=False) if metric == "layer" else resolve_metric(metric)
+    scales = {
+        name: s if point[name].ndim >= 2 else s * 0
+        for name, s in weights.scales(point).items()
+    }
+    masked = Compressed(
+        operator, lambda v: {n: t * (scales[n] != 0) for n, t in v.items()}
+    )
+    details["weights_only"] = largest_eigenvalue(
+        masked, tol, max_steps, work.seed
+    ).value
+    vertical = work.vertical("layer-rescale" if metric == "layer" else "node-rescale")
+    projection = horizontal_projection(vertical, resolve_metric(metric), point)
+    horizontal = Compressed(operator, projection)
+    details["horizontal"] = largest_eigenvalue(
+        horizontal, tol, max_steps, work.seed
+    ).value
+    return details
+
+
+def _by_power(
+    work: Workbench,
+    metric: str,
+    connection: str,
+    point: Params,
+    tol: float,
+    max_steps: int,
+) -> Outcome:
+    """Algorithm 1 of the paper, with its stopping rule mended and without a shift."""
+    operator = work.whitened(work.objective, metric, connection, point)
+    found = power_method(operator, tol, max_steps, work.seed, shift=False)
+    details = {
+        "residual": found.residual,
+        "steps": found.products,
+        "quotients": found.quotients,
+        "changes": found.changes,
+    }
+    converged = found.status is Status.CONVERGED
+    return Outcome(
+        found.value,
+        found.status,
+        found.message,
+        found.residual if converged else None,
+        details,
+    )

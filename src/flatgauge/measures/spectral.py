@@ -1,0 +1,48 @@
+"""Lanczos runs as parts of a measure's outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.measures.registry import Outcome
+from flatgauge.solvers.lanczos import Extremes, eigenvalues
+
+
+def extremes_outcome(
+    found: Extremes, details: Mapping[str, Any] | None = None
+) -> Outcome:
+    """The largest eigenvalue, with the rest of the run in the details."""
+    return Outcome(
+        found.value,
+        found.status,
+        found.message,
+        found.error_bound,
+        {
+            "smallest": found.smallest,
+            "radius": found.radius,
+            "residual": found.residual,
+            "smallest_residual": found.smallest_residual,
+            "smallest_error_bound": found.smallest_error_bound,
+            "steps": found.products,
+            "layers": {
+                name: float(part.double().square().sum())
+                for name, part in found.vector.items()
+            },
+            **(details or {}),
+        },
+    )
+
+
+def smallest_details(
+    operator: SymmetricOperator, tol: float, max_steps: int, seed: int
+) -> dict[str, Any]:
+    """The smallest eigenvalue, converged in a run of its own."""
+    found = eigenvalues(operator, 1, "smallest", tol, max_steps, seed)
+    return {
+        "smallest": found.values[0],
+        "smallest_residual": found.residuals[0],
+        "smallest_error_bound": found.error_bounds[0],
+        "smallest_status": found.status.name,
+    }

@@ -1,0 +1,45 @@
+"""The product of the layers' spectral norms, as a logarithm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from flatgauge.measures.registry import Outcome, measure
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.results import Status
+
+
+@measure(
+    name="spectral-norm-product",
+    title="Product of spectral norms (logarithm)",
+    formula="Σ_l ln ‖W_l‖₂",
+    reference="Tsuzuku et al. 2019, section 5.1, on why matrix norms do not suffice",
+    invariant_to=lambda options, loss: {"permutation"},
+    flatter="smaller",
+    cost="one singular value a matrix; no data",
+    logarithmic=True,
+)
+def spectral_norm_product(work: Workbench) -> Outcome:
+    """Over the parameters that are used as matrices; kernels as [out, in × positions].
+
+    The details give Frobenius norm, spectral norm and stable rank of each.
+    """
+    layers = {}
+    for name in work.matrices():
+        matrix = work.objective.parameters[name].double().flatten(1)
+        spectral = float(torch.linalg.matrix_norm(matrix, 2))
+        frobenius = float(matrix.norm())
+        layers[name] = {
+            "spectral": spectral,
+            "frobenius": frobenius,
+            "stable_rank": (frobenius / spectral) ** 2 if spectral else 0.0,
+        }
+    if not layers:
+        raise NotApplicable("the model uses no parameter as a matrix.")
+    zero = [name for name, norms in layers.items() if norms["spectral"] == 0]
+    if zero:
+        raise NotApplicable(f"'{zero[0]}' is zero, so the product has no logarithm.")
+    value = sum(math.log(norms["spectral"]) for norms in layers.values())
+    return Outcome(value, Status.EXACT, Status.EXACT.value, details={"layers": layers})

@@ -1,0 +1,222 @@
+"""What the measures of one run share, so that no work is done twice."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from flatgauge.curvature.contractions import Contraction, contractions
+from flatgauge.curvature.diagonal import (
+    Diagonal,
+    choose_gauss_newton_method,
+    choose_method,
+    gauss_newton_diagonal,
+    hessian_diagonal,
+)
+from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.errors import OptionError
+from flatgauge.geometry.connection import LeviCivita
+from flatgauge.geometry.metric import resolve_metric
+from flatgauge.losses import RowLoss
+from flatgauge.measures.registry import NORMALIZED_LOSS
+from flatgauge.objective import Objective
+from flatgauge.results import Status
+from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
+from flatgauge.symmetry import Group, symmetries
+from flatgauge.vectors import Params, add, scale
+
+T = TypeVar("T")
+REPLICATES = 5
+EXACT_METHODS = ("exact", "basis")
+
+
+class NotApplicable(Exception):
+    """Raised by a measure that is not defined here; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A diagonal, and independent replicates of it where it is a random estimate."""
+
+    mean: Params
+    replicates: list[Params]
+    method: str
+    status: Status
+    message: str
+
+    def evaluate(
+        self, function: Callable[[Params], float]
+    ) -> tuple[float, float | None]:
+        """A function of the diagonal, and its standard error (None if it is exact)."""
+        value = function(self.mean)
+        if not self.replicates:
+            return value, None
+        spread = statistics.stdev(function(one) for one in self.replicates)
+        return value, spread / math.sqrt(len(self.replicates))
+
+
+class Workbench:
+    """One objective, one seed, and a store of what was computed already."""
+
+    def __init__(self, objective: Objective, seed: int = 0):
+        self.objective = objective
+        self.seed = seed
+        self._store: dict[Hashable, Any] = {}
+        self._operators: list[SymmetricOperator] = []
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The value for `key`, computed at the first call only."""
+        if key not in self._store:
+            self._store[key] = compute()
+        return self._store[key]
+
+    @property
+    def products(self) -> int:
+        """Hessian products so far."""
+        return sum(operator.products for operator in self._operators)
+
+    def surrogate(self, choice: str) -> Objective:
+        """The objective that a surrogate names.
+
+        "auto" takes the normalized cross-entropy for a classification with three
+        classes or more, whose value no rescaling of the outputs can change;
+        "objective" takes the objective's own loss.
+        """
+        if choice not in ("auto", "objective"):
+            raise OptionError(f"surrogate= is '{choice}': use 'auto' or 'objective'.")
+        if choice == "objective" or effective_loss(self.objective, choice) == (
+            self.objective.loss.name
+        ):
+            return self.objective
+        return self.once("surrogate", lambda: self.objective.with_loss(NORMALIZED_LOSS))
+
+    def hessian(self, objective: Objective) -> Hessian:
+        """The Hessian, whose prepared batches serve every measure."""
+
+        def build() -> Hessian:
+            hessian = Hessian(objective)
+            self._operators.append(hessian)
+            return hessian
+
+        return self.once(("hessian", objective.loss.name), build)
+
+    def gradient(self, objective: Objective) -> Params:
+        """∇L under that objective's loss."""
+        return self.once(("gradient", objective.loss.name), objective.gradient)
+
+    def matrices(self) -> dict[str, Contraction]:
+        """The parameters that are used as matrices."""
+        return self.once("matrices", lambda: contractions(self.objective))
+
+    def group(self) -> Group:
+        """The rescalings of the parameters that the Hessian can see."""
+        return self.once(
+            "group", lambda: symmetries(self.objective, batchnorm="parameters")
+        )
+
+    def vertical(self, kind: str) -> Sequence[Params]:
+        """The directions along the orbit of one kind of rescaling."""
+        return self.group().vertical(self.objective.parameters, kind)
+
+    def exact_diagonal(self, objective: Objective) -> Curvature | None:
+        """diag(H) where it can be had exactly, else None."""
+        if self._method(objective, "hessian") not in EXACT_METHODS:
+            return None
+        return self.diagonal(objective, "hessian", probes=0)
+
+    def diagonal(self, objective: Objective, curvature: str, probes: int) -> Curvature:
+        """diag(H) for curvature="hessian", diag(G) for "ggn"."""
+        method = self._method(objective, curvature)
+        exact = method in EXACT_METHODS
+        key = ("diagonal", objective.loss.name, curvature, None if exact else probes)
+
+        def compute(seed: int) -> Diagonal:
+            each = max(2, probes // REPLICATES)
+            if curvature == "ggn":
+                return gauss_newton_diagonal(objective, method, probes=each, seed=seed)
+            return hessian_diagonal(objective, method, probes=each, seed=seed)
+
+        def replicate() -> Curvature:
+            if exact:
+                return _combine([compute(self.seed)])
+            first = REPLICATES * self.seed
+            return _combine([compute(first + index) for index in range(REPLICATES)])
+
+        return self.once(key, replicate)
+
+    def _method(self, objective: Objective, curvature: str) -> str:
+        """How the diagonal is best computed for this objective."""
+        choices = {"hessian": choose_method, "ggn": choose_gauss_newton_method}
+        if curvature not in choices:
+            raise OptionError(f"curvature= is '{curvature}': use 'hessian' or 'ggn'.")
+        key = ("method", objective.loss.name, curvature)
+        return self.once(key, lambda: choices[curvature](objective))
+
+    def extremes(
+        self,
+        objective: Objective,
+        metric: str,
+        *,
+        connection: str = "flat",
+        point: Params | None = None,
+        tol: float,
+        max_steps: int,
+    ) -> Extremes:
+        """The largest eigenvalue of S H S, and the smallest from the same run.
+
+        Args:
+            objective: whose Hessian.
+            metric: "euclidean", "layer" or "node".
+            connection: "flat" or "levi-civita".
+            point: where the metric is taken; the objective's own point if None.
+            tol: the relative residual of the largest.
+            max_steps: the most products.
+        """
+        operator = self.whitened(objective, metric, connection, point)
+        key = ("extremes", objective.loss.name, metric, connection, point is None, tol)
+        return self.once(
+            key, lambda: largest_eigenvalue(operator, tol, max_steps, self.seed)
+        )
+
+    def whitened(
+        self, objective: Objective, metric: str, connection: str, point: Params | None
+    ) -> SymmetricOperator:
+        """The Riemannian Hessian in whitened coordinates."""
+        chosen = resolve_metric(metric)
+        hessian = self.hessian(objective)
+        where = objective.parameters if point is None else point
+        if connection == "flat":
+            return chosen.whiten(hessian, where)
+        if connection == "levi-civita":
+            return LeviCivita(hessian, chosen, where, self.gradient(objective))
+        raise OptionError(
+            f"connection= is '{connection}': use 'flat' or 'levi-civita'."
+        )
+
+
+def _combine(found: list[Diagonal]) -> Curvature:
+    """The mean of independent estimates, or the one exact diagonal."""
+    mean = found[0].values
+    for one in found[1:]:
+        mean = add(mean, one.values)
+    replicates = [one.values for one in found] if len(found) > 1 else []
+    first = found[0]
+    mean = scale(mean, 1 / len(found))
+    return Curvature(mean, replicates, first.method, first.status, first.message)
+
+
+def effective_loss(objective: Objective, surrogate: str) -> str:
+    """The name of the loss that a measure with this surrogate sees."""
+    if surrogate == "auto" and objective.loss.classification:
+        with objective.isolated():
+            batch = next(objective.batches())
+            outputs, targets = objective.evaluate(objective.parameters, batch)
+            assert isinstance(objective.loss, RowLoss)
+            classes = objective.loss.rows(outputs, targets).outputs.shape[1]
+        if classes >= 3:
+            return NORMALIZED_LOSS
+    return objective.loss.name

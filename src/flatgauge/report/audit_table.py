@@ -1,0 +1,97 @@
+"""The audit as tables: what moved, what held, and what was claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatgauge.report.words import KINDS, factor, finite, number
+
+Plain = Mapping[str, Any]
+SAME_FUNCTION = 1e-5
+"""The change of the outputs that is still put down to rounding."""
+
+
+def movements(report: Plain) -> dict[str, dict[str, Any]]:
+    """How far each measure moved while the function stayed, by request."""
+    audit = report["extras"].get("audit") or {}
+    found: dict[str, dict[str, Any]] = {}
+    for row in audit.get("rows", []):
+        if not keeps_outputs(row, audit) or row["verdict"] == "not judged":
+            continue
+        size = spread(row)
+        best = found.setdefault(row["measure"], {"size": 0.0, "kind": "", "bad": False})
+        violated = row["verdict"] == "claim violated"
+        if row["verdict"] in ("moves", "claim violated") and size > best["size"]:
+            best.update(size=size, kind=row["kind"], bad=violated)
+    for best in found.values():
+        best["moved"] = best["size"] > 0
+        best["text"] = factor(best["size"]) if finite(best["size"]) else "sign changed"
+    return found
+
+
+def keeps_outputs(row: Plain, audit: Plain) -> bool:
+    """Whether a row's symmetry changes the outputs by no more than rounding."""
+    change = audit.get("function_change", {}).get(row["kind"], 0.0)
+    return row["exact"] and change <= SAME_FUNCTION
+
+
+def spread(row: Plain) -> float:
+    """The largest factor by which a ratio is away from 1, infinite if it has none."""
+    low, high = row["ratio_min"], row["ratio_max"]
+    if not finite(low) or not finite(high) or low <= 0 or high <= 0:
+        return float("inf")
+    return max(high, 1 / low)
+
+
+def audit_matrix(report: Plain) -> dict[str, Any] | None:
+    """Verdicts with a row for each measure and a column for each kind of symmetry."""
+    audit = report["extras"].get("audit")
+    if not audit:
+        return None
+    keys = [(row["kind"], row["exact"]) for row in audit["rows"]]
+    order = list(KINDS)
+    columns = sorted(
+        set(keys),
+        key=lambda key: (
+            order.index(key[0]) if key[0] in order else len(order),
+            not key[1],
+        ),
+    )
+    cells = {
+        (row["measure"], row["kind"], row["exact"]): _audit_cell(row)
+        for row in audit["rows"]
+    }
+    change = audit.get("function_change", {})
+    heads = []
+    for kind, exact in columns:
+        label = kind if exact else f"{kind} (up to eps)"
+        moved = number(change.get(label), 2)
+        heads.append({"kind": kind, "label": label, "change": moved})
+    return {
+        "columns": heads,
+        "rows": [
+            {
+                "measure": measure,
+                "cells": [cells.get((measure, *key)) for key in columns],
+            }
+            for measure in dict.fromkeys(row["measure"] for row in audit["rows"])
+        ],
+        "sharpened": audit.get("sharpened"),
+        "violations": [
+            row for row in audit["rows"] if row["verdict"] == "claim violated"
+        ],
+    }
+
+
+def _audit_cell(row: Plain) -> dict[str, Any]:
+    size = spread(row)
+    texts = {
+        "holds": ("holds", "good"),
+        "stays": ("stays", "none"),
+        "not judged": ("not judged", "none"),
+        "moves": (factor(size) if finite(size) else "changes sign", "warn"),
+        "claim violated": ("violated", "bad"),
+    }
+    text, tone = texts.get(row["verdict"], (row["verdict"], "none"))
+    return {"text": text, "tone": tone, "claimed": row["claimed"], "long": row["text"]}

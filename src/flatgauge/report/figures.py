@@ -1,0 +1,175 @@
+"""The figures, as plain data for Plotly.
+
+Colours are names of roles, such as "@accent": the page puts in the reader's own light
+or dark colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+from typing import Any
+
+from flatgauge.report.ratios import SERIES, audit_figure, comparison_figure
+from flatgauge.report.words import finite, plot_text
+
+Plain = Mapping[str, Any]
+Figure = dict[str, Any]
+DECADES = 7
+"""Powers of ten of the density that are shown below its peak."""
+
+
+def figures(report: Plain) -> dict[str, Figure]:
+    """Every figure that the report has data for, by the name of its place."""
+    extras = report["extras"]
+    found: dict[str, Figure] = {}
+    if extras.get("audit"):
+        found["audit"] = audit_figure(extras["audit"])
+    if extras.get("comparison"):
+        found["comparison"] = comparison_figure(extras["comparison"])
+    if extras.get("spectrum"):
+        found["spectrum"] = spectrum_figure(extras["spectrum"])
+    for index, group in enumerate(landscape_groups(extras.get("landscapes") or [])):
+        found[f"landscape-{index}"] = landscape_figure(group)
+    return {name: figure for name, figure in found.items() if figure["data"]}
+
+
+def spectrum_figure(spectrum: Plain) -> Figure:
+    """The density of the eigenvalues on a log axis, with its standard error."""
+    grid, density = spectrum["grid"], spectrum["density"]
+    top = max(density)
+    floor = top * 10.0**-DECADES
+    errors = spectrum["standard_error"]
+    upper = [max(d + e, floor) for d, e in zip(density, errors, strict=True)]
+    lower = [max(d - e, floor) for d, e in zip(density, errors, strict=True)]
+    data: list[Figure] = []
+    if any(errors):
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": "± standard error",
+                "x": [*grid, *reversed(grid)],
+                "y": [*upper, *reversed(lower)],
+                "fill": "toself",
+                "fillcolor": "@band",
+                "line": {"width": 0},
+                "hoverinfo": "skip",
+            }
+        )
+    data.append(
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "density",
+            "x": grid,
+            "y": [value if value >= floor else None for value in density],
+            "line": {"color": "@accent", "width": 2},
+            "hovertemplate": "λ = %{x:.4g}<br>density %{y:.3g}<extra></extra>",
+        }
+    )
+    values = spectrum.get("eigenvalues", {}).get("values") or []
+    if values:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "top eigenvalues",
+                "x": values,
+                "y": [floor * 2] * len(values),
+                "marker": {"symbol": "line-ns-open", "size": 16, "color": "@warm"},
+                "hovertemplate": "λ = %{x:.6g}<extra></extra>",
+            }
+        )
+    return {
+        "data": data,
+        "layout": {
+            "height": 380,
+            "xaxis": {"title": {"text": "eigenvalue"}},
+            "yaxis": {
+                "type": "log",
+                "range": [log10(floor), log10(top) + 0.3],
+                "title": {"text": "density"},
+                "exponentformat": "power",
+                "nticks": 6,
+            },
+        },
+    }
+
+
+def landscape_groups(landscapes: Sequence[Plain]) -> list[list[Plain]]:
+    """Lines of one kind share a figure; a plane has its own."""
+    groups: dict[Any, list[Plain]] = {}
+    for index, one in enumerate(landscapes):
+        line = len(one["axes"]) == 1
+        key = (one["kind"], one["normalize"]) if line else index
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def landscape_figure(group: Sequence[Plain]) -> Figure:
+    """Curves, or the contours of one plane."""
+    first = group[0]
+    if len(first["axes"]) == 2:
+        return _plane(first)
+    every = [loss for one in group for loss in one["losses"] if finite(loss)]
+    wide = bool(every) and min(every) > 0 and max(every) / min(every) > 1e3
+    kind = {"type": "log", "exponentformat": "power", "dtick": 1} if wide else {}
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": plot_text(one["title"], 40),
+                "x": one["axes"][0],
+                "y": one["losses"],
+                "line": {"color": SERIES[index % len(SERIES)], "width": 2},
+                "hovertemplate": "t = %{x:.3g}<br>loss %{y:.5g}<extra></extra>",
+            }
+            for index, one in enumerate(group)
+        ],
+        "layout": {
+            "height": 360,
+            "xaxis": {"title": {"text": plot_text(first["labels"][0])}},
+            "yaxis": {"title": {"text": "loss"}, **kind},
+        },
+    }
+
+
+def _plane(one: Plain) -> Figure:
+    columns = list(zip(*one["losses"], strict=True))
+    origin = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "the point",
+        "x": [0],
+        "y": [0],
+        "marker": {"symbol": "cross-thin-open", "size": 14, "color": "@ink"},
+        "hovertemplate": "the measured point<extra></extra>",
+        "showlegend": False,
+    }
+    contours = {
+        "type": "contour",
+        "x": one["axes"][0],
+        "y": one["axes"][1],
+        "z": [list(column) for column in columns],
+        "colorscale": "@scale",
+        "ncontours": 18,
+        "line": {"width": 0.6, "color": "@ink"},
+        "colorbar": {"title": {"text": "loss"}, "thickness": 12, "outlinewidth": 0},
+        "hovertemplate": "%{x:.3g}, %{y:.3g}<br>loss %{z:.5g}<extra></extra>",
+    }
+    return {
+        "data": [contours, origin],
+        "layout": {
+            "height": 460,
+            "xaxis": {
+                "title": {"text": plot_text(one["labels"][0])},
+                "zeroline": False,
+            },
+            "yaxis": {
+                "title": {"text": plot_text(one["labels"][1])},
+                "zeroline": False,
+            },
+        },
+    }

@@ -1,0 +1,112 @@
+"""The page, and the table that a notebook shows, from a report's plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from flatgauge.errors import FlatgaugeError
+from flatgauge.report.audit_table import audit_matrix
+from flatgauge.report.figures import figures, landscape_groups
+from flatgauge.report.layers import layer_bars
+from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
+from flatgauge.report.verdict import verdict
+from flatgauge.report.words import KINDS, factor, number, shorten
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+HERE = files("flatgauge.report")
+
+
+def render(report: Mapping[str, Any]) -> str:
+    """One self-contained HTML page.
+
+    Args:
+        report: what `Report.to_dict` gives.
+
+    Raises:
+        FlatgaugeError: if jinja2 or plotly is not installed.
+    """
+    drawn = figures(report)
+    return (
+        _environment()
+        .get_template("template.html")
+        .render(
+            **_content(report),
+            figures=drawn,
+            plotly=_plotly() if drawn else "",
+            style=_read("style.css"),
+            script=_read("script.js"),
+        )
+    )
+
+
+def fragment(report: Mapping[str, Any]) -> str:
+    """The verdict and its table alone, for a notebook: no script, no page around it."""
+    return _environment().get_template("fragment.html").render(**_content(report))
+
+
+def _content(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the templates print."""
+    extras = report["extras"]
+    headline, sentences = verdict(report)
+    matrix = audit_matrix(report)
+    seen = {
+        kind
+        for entry in catalogue(report).values()
+        for kind in entry["invariant_to"] or []
+    }
+    seen |= {column["kind"] for column in matrix["columns"]} if matrix else set()
+    return {
+        "report": report,
+        "facts": report["provenance"],
+        "headline": headline,
+        "sentences": sentences,
+        "table": verdict_table(report),
+        "audit": matrix,
+        "comparison": extras.get("comparison"),
+        "layers": layer_bars(report),
+        "spectrum": extras.get("spectrum"),
+        "landscapes": landscape_groups(extras.get("landscapes") or []),
+        "symmetries": extras.get("symmetries"),
+        "convergence": convergence(report),
+        "provenance": provenance(report),
+        "catalogue": list(catalogue(report).values()),
+        "kinds": {kind: text for kind, text in KINDS.items() if kind in seen},
+    }
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        raise FlatgaugeError(
+            "the page needs jinja2 and plotly: pip install jinja2 plotly."
+        ) from error
+    environment = Environment(
+        loader=FunctionLoader(_read),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=number, factor=factor, shorten=shorten)
+    return environment
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise FlatgaugeError(
+            "the page's figures need plotly: pip install plotly."
+        ) from error
+    return get_plotlyjs()

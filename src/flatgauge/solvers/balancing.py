@@ -1,0 +1,212 @@
+"""The convex problem behind normalized sharpness: the balancing of a matrix pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatgauge.errors import NonFiniteError, OptionError
+from flatgauge.results import Status
+from flatgauge.shapes import Float
+from flatgauge.solvers.balancing_newton import Problem, Solution, solve
+from flatgauge.solvers.balancing_support import Support, find_support
+
+
+@dataclass(frozen=True)
+class Balancing:
+    """The infimum of a balancing problem and the scales that approach it.
+
+    Attributes:
+        value: the objective at the scales found, an upper bound of the infimum.
+        gap: (value - infimum) / value is at most this, by a dual bound.
+        attained: whether scales exist that reach the infimum.
+        row_scale: the log scales x. Only the sums x_i + y_j within one connected
+            component are determined. +-inf for a dead row, whose entries can be scaled
+            to nothing; if the infimum is not attained, components must also be moved
+            apart without end to reach it.
+        column_scale: the log scales y, likewise.
+        status: whether the gap met the tolerance.
+        message: what happened, and what to raise if it did not.
+        steps: Newton steps, or gradient steps.
+    """
+
+    value: float
+    gap: float
+    attained: bool
+    row_scale: Float[Tensor, " rows"]
+    column_scale: Float[Tensor, " columns"]
+    status: Status
+    message: str
+    steps: int
+
+
+def balance(
+    alpha: Float[Tensor, "rows columns"],
+    beta: Float[Tensor, "rows columns"],
+    tol: float = 1e-12,
+    max_steps: int = 200,
+) -> Balancing:
+    """Minimize sum_ij alpha_ij e^{x_i + y_j} + beta_ij e^{-x_i - y_j} over x and y.
+
+    This is equation (17) of Tsuzuku, Sato and Sugiyama 2019 at lambda = 1/2, with
+    alpha the clipped diagonal curvature and beta the squared weights. It is the
+    balancing of the matrix [[0, alpha], [beta^T, 0]] (Osborne 1960), and its value does
+    not change when alpha_ij -> alpha_ij / (r_i c_j)^2 and beta_ij -> beta_ij (r_i c_j)^2.
+
+    Entries on no cycle are dropped (`balancing_support`), a few closed-form sweeps come
+    near the minimum, and Newton's method with a dual certificate reaches it
+    (`balancing_newton`). Everything is done in float64 on the host.
+
+    Args:
+        alpha: nonnegative matrix.
+        beta: nonnegative matrix of the same shape.
+        tol: the certified relative gap to reach.
+        max_steps: the most Newton steps.
+
+    Returns:
+        A `Balancing`.
+
+    Raises:
+        NonFiniteError: if an entry is NaN or infinite.
+        OptionError: if an entry is negative, the shapes differ, or tol or max_steps is
+            not positive.
+
+    >>> import torch
+    >>> alpha = torch.tensor([[1.0, 2.0, 0.5], [0.25, 3.0, 1.0]])
+    >>> beta = torch.tensor([[1, 0.25, 4], [9, 1 / 9, 1]], dtype=torch.float64)
+    >>> round(balance(alpha, beta).value, 12)
+    15.149517361259
+    """
+    if not tol > 0 or max_steps < 1:
+        raise OptionError(
+            f"tol={tol:g} and max_steps={max_steps} were given: both must be positive."
+        )
+    upper, lower = _checked(alpha, "alpha"), _checked(beta, "beta")
+    if upper.shape != lower.shape:
+        raise OptionError(
+            f"alpha has shape {upper.shape} and beta {lower.shape}: give them the same."
+        )
+    support = find_support(upper > 0, lower > 0)
+    nothing = np.zeros(0)
+    solution, factor, offset = Solution(nothing, nothing, 0.0, 0.0, 0), 1.0, 0.0
+    if len(support.rows):
+        problem, factor, offset = _normalized(upper, lower, support)
+        solution = solve(problem, tol, max_steps)
+    status, message = _verdict(solution.gap, tol, f"max_steps={max_steps}")
+    return Balancing(
+        value=factor * solution.value,
+        gap=solution.gap,
+        attained=support.attained,
+        row_scale=_scale(support.row_limits, support.rows, solution.x + offset),
+        column_scale=_scale(support.column_limits, support.columns, solution.y),
+        status=status,
+        message=message,
+        steps=solution.steps,
+    )
+
+
+def gradient_descent_balance(
+    alpha: Float[Tensor, "rows columns"],
+    beta: Float[Tensor, "rows columns"],
+    learning_rate: float = 0.1,
+    steps: int = 1000,
+    tol: float = 1e-2,
+) -> Balancing:
+    """Minimize the same objective by gradient descent, as the paper's Algorithm 1 does.
+
+    The scales are e^{2 x} and e^{2 y}, started at 1 and updated at once with a constant
+    learning rate. This is kept for comparison: it is slow, it diverges if the learning
+    rate is too large for the matrices given, and its result depends on their scale.
+
+    Args:
+        alpha: nonnegative matrix.
+        beta: nonnegative matrix of the same shape.
+        learning_rate: of the descent in x and y.
+        steps: how many steps to take.
+        tol: the certified relative gap at which the result counts as converged.
+
+    Returns:
+        A `Balancing`; the gap is certified at the point reached.
+
+    Raises:
+        NonFiniteError: if an entry is NaN or infinite.
+        OptionError: if an entry is negative or the shapes differ.
+
+    >>> import torch
+    >>> alpha, beta = torch.tensor([[1.0, 1.0]]), torch.tensor([[4.0, 9.0]])
+    >>> round(gradient_descent_balance(alpha, beta, learning_rate=0.02).value, 6)
+    10.0
+    """
+    best = balance(alpha, beta)
+    upper, lower = _checked(alpha, "alpha"), _checked(beta, "beta")
+    x, y = np.zeros(upper.shape[0]), np.zeros(upper.shape[1])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for _ in range(steps):
+            total = np.exp(2 * (x[:, None] + y))
+            difference = upper * total - lower / total
+            x = x - learning_rate * 2 * difference.sum(axis=1)
+            y = y - learning_rate * 2 * difference.sum(axis=0)
+        total = np.exp(2 * (x[:, None] + y))
+        value = float((upper * total + lower / total).sum())
+    if not math.isfinite(value):
+        value, gap = math.inf, math.inf
+    else:
+        gap = (value - best.value * (1 - best.gap)) / value if value else 0.0
+    status, message = _verdict(gap, tol, "steps, or lower learning_rate")
+    return Balancing(
+        value=value,
+        gap=gap,
+        attained=best.attained,
+        row_scale=torch.from_numpy(2 * x),
+        column_scale=torch.from_numpy(2 * y),
+        status=status,
+        message=message,
+        steps=steps,
+    )
+
+
+def _checked(matrix: Tensor, name: str) -> np.ndarray:
+    array = matrix.detach().double().cpu().numpy()
+    if not np.isfinite(array).all():
+        raise NonFiniteError(
+            f"{name} has a NaN or infinite entry: check that the curvature and the "
+            "weights are finite."
+        )
+    if (array < 0).any():
+        raise OptionError(
+            f"{name} has a negative entry, {array.min():.3g}: clip it at zero first."
+        )
+    return array
+
+
+def _normalized(
+    upper: np.ndarray, lower: np.ndarray, support: Support
+) -> tuple[Problem, float, float]:
+    # The value for (s alpha, t beta) is sqrt(s t) times the value for (alpha, beta).
+    up, down = upper.sum(), lower.sum()
+    inside = support.row_labels[:, None] == support.column_labels
+    live = np.ix_(support.rows, support.columns)
+    with np.errstate(divide="ignore"):
+        log_alpha = np.where(inside, np.log(upper[live]) - np.log(up), -np.inf)
+        log_beta = np.where(inside, np.log(lower[live]) - np.log(down), -np.inf)
+    problem = Problem(log_alpha, log_beta, support.row_labels, support.column_labels)
+    offset = float(np.log(down) - np.log(up)) / 2
+    return problem, float(np.sqrt(up) * np.sqrt(down)), offset
+
+
+def _scale(limits: np.ndarray, live: np.ndarray, logarithms: np.ndarray) -> Tensor:
+    scale = np.nan_to_num(limits, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    scale[live] = logarithms
+    return torch.from_numpy(scale)
+
+
+def _verdict(gap: float, tol: float, what: str) -> tuple[Status, str]:
+    if gap <= tol:
+        return Status.CONVERGED, f"The certified relative gap is at most {tol:g}."
+    return Status.NOT_CONVERGED, (
+        f"The relative gap is {gap:.3g} where {tol:g} was asked for: raise {what} or tol."
+    )

@@ -1,0 +1,31 @@
+"""Inner products of long vectors."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from flatgauge.shapes import Float
+
+PIECE = 1024
+"""Entries whose products are added up in the vectors' own dtype."""
+
+
+def inner_products(
+    left: Float[Tensor, "a n"], right: Float[Tensor, "b n"]
+) -> Float[Tensor, "a b"]:
+    """The inner products of the rows of two matrices, accumulated in float64.
+
+    A matrix product adds up all n terms in the dtype of the matrices. In float32 with
+    two million entries that left Lanczos vectors orthogonal to 1.7e-3 only. Here short
+    pieces are multiplied at full speed, and their results are added up in float64.
+
+    >>> import torch
+    >>> inner_products(torch.ones(1, 3000), torch.ones(1, 3000)).item()
+    3000.0
+    """
+    count = left.shape[1] // PIECE
+    whole = count * PIECE
+    first = left[:, :whole].unflatten(1, (count, PIECE)).transpose(0, 1)
+    second = right[:, :whole].unflatten(1, (count, PIECE)).permute(1, 2, 0)
+    rest = left[:, whole:] @ right[:, whole:].T
+    return (first @ second).double().sum(dim=0) + rest.double()

@@ -1,0 +1,200 @@
+"""The Lanczos tridiagonalization, one step at a time, fully reorthogonalized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.linalg import eigh_tridiagonal
+from torch import Tensor
+
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.errors import NonFiniteError
+from flatgauge.shapes import Float
+from flatgauge.solvers.inner import inner_products
+from flatgauge.vectors import generator
+
+ROUNDING = 16.0
+"""How many units of rounding, times the spectral radius, count as zero."""
+
+
+def random_start(
+    operator: SymmetricOperator, random: torch.Generator
+) -> Float[Tensor, " n"]:
+    """A standard normal flat vector, a function of the generator and n alone.
+
+    It is drawn in float64 on the host, so that dtype and device do not change it.
+    """
+    draw = torch.randn(operator.dimension, generator=random, dtype=torch.float64)
+    first = next(iter(operator.space.values()))
+    return draw.to(device=first.device, dtype=first.dtype)
+
+
+def require_finite(numbers: Sequence[float]) -> None:
+    """Raise a NonFiniteError unless all numbers computed from a product are finite."""
+    if not all(math.isfinite(number) for number in numbers):
+        raise NonFiniteError(
+            "a product with the curvature operator is NaN or infinite: check that the "
+            "loss and the parameters are finite, or use float64."
+        )
+
+
+class Lanczos:
+    """The tridiagonal matrix of a symmetric operator in a growing Krylov basis.
+
+    After m steps A Q = Q T + beta_m q_{m+1} e_m^T, where Q = (q_1 ... q_m) has
+    orthonormal columns, q_1 is the normalized start vector, and T has `alphas` on the
+    diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
+    all earlier ones and against the `deflated` ones, so that the recurrence is that of
+    the operator restricted to their complement. A step waits for the device once.
+
+    Args:
+        operator: the symmetric operator A.
+        start: a flat vector that is not in the span of the deflated ones.
+        deflated: orthonormal flat vectors, as columns, to stay orthogonal to.
+        scale: a lower bound of the operator's spectral radius known from elsewhere; it
+            keeps the rounding left after deflation from being taken for curvature.
+
+    >>> import torch
+    >>> from flatgauge.curvature.operator import DenseOperator
+    >>> A = DenseOperator(torch.diag(torch.tensor([1.0, 2.0, 5.0]).double()))
+    >>> lanczos = Lanczos(A, torch.ones(3).double())
+    >>> while not lanczos.exhausted:
+    ...     lanczos.step()
+    >>> lanczos.ritz()[0].round(12).tolist()
+    [1.0, 2.0, 5.0]
+    """
+
+    def __init__(
+        self,
+        operator: SymmetricOperator,
+        start: Float[Tensor, " n"],
+        deflated: Float[Tensor, "n k"] | None = None,
+        scale: float = 0.0,
+    ):
+        self.operator = operator
+        self.alphas: list[float] = []
+        self.betas: list[float] = []
+        self.scale = scale
+        self.exhausted = False
+        self._deflated = start.new_zeros(start.numel(), 0).T
+        if deflated is not None:
+            self._deflated = deflated.T.contiguous()
+        self.dimension = start.numel() - self._deflated.shape[0]
+        self._blocks: list[Tensor] = []
+        self._taken = 0
+        first = self._orthogonalized(start)
+        # Norms in float64: in float32 those of long vectors are off by many roundings.
+        self._next = first / first.double().norm()
+
+    @property
+    def steps(self) -> int:
+        """The number m of steps taken, which is the number of products used."""
+        return len(self.alphas)
+
+    @property
+    def rounding(self) -> float:
+        """The relative size below which a number is rounding in the vectors' dtype."""
+        return ROUNDING * torch.finfo(self._next.dtype).eps
+
+    def step(self) -> None:
+        """Multiply once, and add one row and column to the tridiagonal matrix.
+
+        Raises:
+            NonFiniteError: if the product is NaN or infinite.
+        """
+        current = self._store(self._next)
+        image = self.operator.multiply_flat(current[:, None])[:, 0]
+        alpha = torch.dot(current.double(), image.double())
+        image = self._orthogonalized(image)
+        beta = image.double().norm()
+        numbers = torch.stack([alpha, beta]).tolist()
+        require_finite(numbers)
+        self.alphas.append(numbers[0])
+        self.betas.append(numbers[1])
+        self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
+        if self.steps == self.dimension:
+            self.betas[-1] = 0.0
+        self.exhausted = self.betas[-1] <= self.rounding * self._norm_bound()
+
+    def ritz(self) -> tuple[np.ndarray, np.ndarray]:
+        """The eigenvalues of T, ascending, and its eigenvectors as columns."""
+        if self.steps == 1:
+            return np.array(self.alphas), np.ones((1, 1))
+        values, vectors = eigh_tridiagonal(
+            np.array(self.alphas), np.array(self.betas[:-1]), lapack_driver="stev"
+        )
+        return np.asarray(values), np.asarray(vectors)
+
+    def combine(self, coefficients: np.ndarray) -> Float[Tensor, "n k"]:
+        """Q times the columns of an m x k matrix: flat vectors of the operator."""
+        weights = torch.as_tensor(
+            coefficients, dtype=self._next.dtype, device=self._next.device
+        )
+        pieces = weights.split([block.shape[0] for block in self._filled()])
+        columns = [
+            block.T @ piece for block, piece in zip(self._filled(), pieces, strict=True)
+        ]
+        return torch.stack(columns).sum(dim=0) if len(columns) > 1 else columns[0]
+
+    def residual(self, coefficients: np.ndarray) -> Float[Tensor, " n"]:
+        """A v - theta v = beta_m u_m q_{m+1} for the Ritz vector v = Q u.
+
+        With deflated vectors, its part orthogonal to them.
+        """
+        return self._next * (self.betas[-1] * float(coefficients[-1]))
+
+    def _norm_bound(self) -> float:
+        before = [0.0, *self.betas[:-1]]
+        rows = zip(before, self.alphas, self.betas, strict=True)
+        return max(self.scale, *(left + abs(mid) + right for left, mid, right in rows))
+
+    def _orthogonalized(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        for _ in range(2):
+            for block in (self._deflated, *self._filled()):
+                shares = inner_products(block, vector[None])[:, 0]
+                vector = vector - block.T @ shares.to(vector.dtype)
+        return vector
+
+    def _filled(self) -> list[Tensor]:
+        # Rows are basis vectors; only the last block can have rows not yet in use.
+        taken = self._taken
+        filled = []
+        for block in self._blocks:
+            filled.append(block[:taken])
+            taken -= block.shape[0]
+        return filled
+
+    def _store(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        room = sum(block.shape[0] for block in self._blocks)
+        if self._taken == room:
+            # Blocks are never copied; they grow so that their number stays small.
+            rows = min(max(8, room // 2), max(1, self.dimension - room))
+            self._blocks.append(vector.new_empty(rows, vector.numel()))
+            room += rows
+        row = self._blocks[-1][self._taken - room]
+        row.copy_(vector)
+        self._taken += 1
+        return row
+
+
+def tridiagonalize(
+    operator: SymmetricOperator, steps: int = 30, seed: int = 0
+) -> Lanczos:
+    """Run at most `steps` Lanczos steps from a random start, and keep everything.
+
+    Args:
+        operator: the symmetric operator.
+        steps: the number of products, fewer if an invariant subspace is found.
+        seed: of the Gaussian start vector.
+
+    Returns:
+        The `Lanczos` object, whose `alphas` and `betas` serve extreme eigenvalues and
+        the spectral density alike.
+    """
+    lanczos = Lanczos(operator, random_start(operator, generator(seed)))
+    while lanczos.steps < steps and not lanczos.exhausted:
+        lanczos.step()
+    return lanczos

@@ -1,0 +1,182 @@
+"""The XTrace estimator of a trace, grown probe by probe, with a mended standard error."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.linalg import solve_triangular
+from torch import Tensor
+
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.shapes import Float
+from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.krylov import require_finite
+
+GROUPS = 16
+"""The most groups of probes that the jackknife leaves out in turn."""
+CHUNK = 8
+"""Products asked for at a time."""
+
+
+class XTrace:
+    """Estimates of a trace from m random sign vectors, with 2 m products.
+
+    Each probe w_i is left out in turn: the others span the range Q_i of their products,
+    the trace on Q_i is computed exactly, and w_i estimates the trace of the rest,
+
+        t_i = tr(Q_i^T A Q_i) + w_i^T (1 - Q_i Q_i^T) A (1 - Q_i Q_i^T) w_i.
+
+    The t_i are unbiased and the estimate is their mean (Epperly, Tropp and Webber,
+    XTrace: making the most of every sample in stochastic trace estimation, 2024). All m
+    of them follow from one basis Q of the whole range and small matrices.
+
+    The t_i are correlated, so the usual std(t_i) / sqrt(m) is too small: on seven spectra
+    of 200 to 600 eigenvalues, with 8 to 48 probes, its 95 % interval held the trace in
+    79 to 97 % of 200 draws. The jackknife over the probes is too large, as the
+    inequality of Efron and Stein says it must be (96 to 100 %). The standard error used
+    is the geometric mean of the two (93 to 99.5 %).
+    """
+
+    products_per_probe = 2
+    first = 8
+
+    def __init__(self, operator: SymmetricOperator, random: torch.Generator):
+        self.operator = operator
+        self._random = random
+        self._basis: list[Tensor] = []
+        self._signs: list[Tensor] = []
+        self._inner = np.zeros((0, 0))
+        self._triangle = np.zeros((0, 0))
+        self._overlaps = np.zeros((0, 0))
+
+    @property
+    def probes(self) -> int:
+        """The number m of probes so far."""
+        return self._inner.shape[0]
+
+    def grow(self, probes: int) -> None:
+        """Add probes until there are this many."""
+        while self.probes < probes:
+            self._add(min(CHUNK, probes - self.probes))
+
+    def following(self, excess: float) -> int:
+        """How many probes to look at next, if the error is `excess` times the target.
+
+        The error falls faster than 1 / sqrt(m), by how much is not known: small steps.
+        """
+        return math.ceil(self.probes * min(1.5, max(1.25, excess)))
+
+    def estimate(self) -> tuple[float, float, float, float]:
+        """The estimate, its standard error and degrees of freedom, and its scale.
+
+        The scale, against which rounding and a trace near zero are judged, is the
+        nuclear norm of the part of the operator that the probes found.
+        """
+        singles = _leave_one_out(self._overlaps, self._triangle, self._inner)
+        plain = singles.std(ddof=1) / np.sqrt(self.probes)
+        groups = np.array_split(np.arange(self.probes), min(self.probes, GROUPS))
+        without = np.array([self._without(group) for group in groups])
+        factor = (len(groups) - 1) / len(groups)
+        jackknife = np.sqrt(factor * np.sum((without - without.mean()) ** 2))
+        error = float(np.sqrt(plain * jackknife))
+        scale = float(np.abs(np.linalg.eigvalsh(self._inner)).sum())
+        return float(singles.mean()), error, len(groups) - 1.0, scale
+
+    def _without(self, group: np.ndarray) -> float:
+        kept = np.delete(np.arange(self.probes), group)
+        basis, triangle = np.linalg.qr(self._triangle[:, kept])
+        overlaps = basis.T @ self._overlaps[:, kept]
+        inner = basis.T @ self._inner @ basis
+        return float(_leave_one_out(overlaps, triangle, inner).mean())
+
+    def _add(self, count: int) -> None:
+        first = next(iter(self.operator.space.values()))
+        signs = random_signs(self.operator.dimension, count, self._random, first).T
+        images = self.operator.multiply_flat(signs.T).T
+        require_finite([images.sum().item()])
+        basis, above, corner = self._orthonormalized(images)
+        products = self.operator.multiply_flat(basis.T).T
+        beside = self._project(products)
+        within = _host(inner_products(basis, products))
+        self._inner = np.block(
+            [[self._inner, beside], [beside.T, (within + within.T) / 2]]
+        )
+        below = np.zeros((count, self.probes - count))
+        self._triangle = np.block([[self._triangle, above], [below, corner]])
+        old = [_host(inner_products(basis, old.to(basis.dtype))) for old in self._signs]
+        left = np.concatenate([np.zeros((count, 0)), *old], axis=1)
+        self._overlaps = np.block(
+            [
+                [self._overlaps, self._project(signs)],
+                [left, _host(inner_products(basis, signs))],
+            ]
+        )
+        self._basis.append(basis)
+        self._signs.append(signs.to(torch.int8))
+
+    def _orthonormalized(
+        self, images: Float[Tensor, "c n"]
+    ) -> tuple[Float[Tensor, "c n"], np.ndarray, np.ndarray]:
+        # By Gram and Schmidt, twice: what is left of an image after the first time may
+        # be rounding only. A zero row stands for an image that depends on the others.
+        count = images.shape[0]
+        basis = torch.zeros_like(images)
+        shares = np.zeros((self.probes + count, count))
+        tiny = torch.finfo(images.dtype).tiny
+        for index in range(count):
+            vector, size = images[index : index + 1], 1.0
+            for _ in range(2):
+                blocks = [*self._basis, basis[:index]]
+                parts = [inner_products(block, vector) for block in blocks]
+                for block, part in zip(blocks, parts, strict=True):
+                    vector = vector - part.T.to(vector.dtype) @ block
+                norm = vector.double().norm()
+                vector = vector / norm.clamp(min=tiny)
+                flat = _host(torch.cat(parts))[:, 0]
+                shares[: len(flat), index] += size * flat
+                size *= norm.item()
+            basis[index] = vector[0]
+            shares[self.probes + index, index] = size
+        return basis, shares[: self.probes], shares[self.probes :]
+
+    def _project(self, rows: Float[Tensor, "c n"]) -> np.ndarray:
+        parts = [_host(inner_products(block, rows)) for block in self._basis]
+        return np.concatenate([np.zeros((0, rows.shape[0])), *parts])
+
+
+def random_signs(
+    dimension: int, count: int, random: torch.Generator, like: Tensor
+) -> Float[Tensor, "n c"]:
+    """Columns of independent random signs, a function of the generator and n alone."""
+    draw = torch.randint(0, 2, (count, dimension), generator=random, dtype=torch.int8)
+    return (2 * draw - 1).to(device=like.device, dtype=like.dtype).T
+
+
+def _leave_one_out(
+    overlaps: np.ndarray, triangle: np.ndarray, inner: np.ndarray
+) -> np.ndarray:
+    # With Y = Q R, Q_i Q_i^T = Q (1 - s s^T) Q^T where s is the unit vector orthogonal
+    # to all columns of R but the i-th: a normalized column of R^{-T}.
+    largest = np.abs(triangle).max()
+    if largest == 0.0:
+        return np.zeros(len(triangle))
+    scaled = triangle / largest
+    diagonal = np.diagonal(scaled)
+    # A zero on the diagonal means that the range is exhausted; any direction will do.
+    missing = np.where(np.abs(diagonal) < 1e-32, 1e-32 - diagonal, 0.0)
+    identity = np.eye(len(scaled))
+    left = solve_triangular(scaled + np.diag(missing), identity, trans=1)
+    left = left / np.linalg.norm(left, axis=0)
+    inside = overlaps - left * np.sum(left * overlaps, axis=0)
+    return (
+        np.trace(inner)
+        - np.sum(left * (inner @ left), axis=0)
+        + np.sum((overlaps - 2 * inside) * triangle, axis=0)
+        + np.sum(inside * (inner @ inside), axis=0)
+    )
+
+
+def _host(matrix: Tensor) -> np.ndarray:
+    return matrix.double().cpu().numpy()

@@ -1,0 +1,180 @@
+"""Find the diagonal rescalings that leave a network's function unchanged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from scipy import sparse
+from torch import Tensor, nn
+
+from flatgauge.data import few_samples
+from flatgauge.errors import OptionError, SymmetryError
+from flatgauge.objective import Objective
+from flatgauge.symmetry.capture import capture
+from flatgauge.symmetry.generators import Generators
+from flatgauge.symmetry.graph import Output, aliases
+from flatgauge.symmetry.group import Group
+from flatgauge.symmetry.interpret import Interpretation, interpret
+from flatgauge.symmetry.layout import Layout
+from flatgauge.symmetry.parameters import fixed_tensors
+from flatgauge.symmetry.solve import null_space
+from flatgauge.symmetry.verify import verify
+
+EXAMPLES = 4
+"""Samples that an objective's network is read with."""
+
+BATCHNORM = ("joint", "eps-corrected", "eval-only", "parameters")
+
+Inputs = Tensor | tuple[Any, ...] | Mapping[str, Any]
+
+
+def symmetries(
+    model: nn.Module | Objective,
+    example_inputs: Inputs | None = None,
+    *,
+    strict: bool = False,
+    batchnorm: str = "joint",
+    output: str | int | Output | None = None,
+) -> Group:
+    """Find every diagonal rescaling of parameters and buffers that preserves `model`.
+
+    The network is read in evaluation mode as a program of ATen operators; each operator
+    has a rule that says how scales pass through it; the resulting linear system is
+    solved; and a random element of the group found is applied to a copy, whose outputs
+    must not change.
+
+    Args:
+        model: The network, or an objective, which has example inputs of its own. It is
+            not changed.
+        example_inputs: A tensor, a tuple of positional inputs, or a mapping of keywords.
+        strict: Whether to raise where an operator has no scaling rule, rather than to
+            hold its tensors fixed and warn.
+        batchnorm: Which rescalings of running statistics count.
+            "joint": running mean and variance follow, so that evaluation and training
+            mode are both preserved; exact only where nothing scales a batch norm's
+            input, else up to its eps.
+            "eps-corrected": v + eps follows instead of v, so that all of them are exact
+            in evaluation mode; the choice for an audit.
+            "eval-only": the variance stays and the gain makes up for it.
+            "parameters": buffers stay; what a Hessian at fixed running statistics sees.
+        output: What of the result must be preserved: a key, a position, or a function
+            of the result. By default the "logits" of a mapping that has them, else
+            every floating tensor.
+
+    Returns:
+        The group, after a random element of it has passed the test.
+
+    Raises:
+        SymmetryError: if the network cannot be read, if `strict` and an operator has no
+            rule, or if the test fails.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> group = symmetries(network, torch.ones(2, 4))
+    >>> group.dimension, group.layer_dimension
+    (8, 1)
+    """
+    if isinstance(model, Objective):
+        example_inputs = _example(model) if example_inputs is None else example_inputs
+        model = model.model()
+    if example_inputs is None:
+        raise OptionError("symmetries(model) needs example inputs: pass them second.")
+    args, kwargs = _arguments(example_inputs)
+    selector = _selector(output)
+    group = discover(
+        model, args, kwargs, strict=strict, batchnorm=batchnorm, output=selector
+    )
+    with _slow_attention():
+        verify(model, args, kwargs, group, selector)
+    return group
+
+
+def discover(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    strict: bool,
+    batchnorm: str,
+    output: Output,
+) -> Group:
+    """The group that the rules give, before the test."""
+    if batchnorm not in BATCHNORM:
+        raise OptionError(
+            f"there is no batch-norm variant '{batchnorm}': choose one of {BATCHNORM}."
+        )
+    with _slow_attention():
+        graph = capture(model, args, kwargs, output)
+    fixed = fixed_tensors(graph, model)
+    reading = interpret(graph, fixed, strict=strict, batchnorm=batchnorm)
+    layout = Layout(reading.scales, reading.system.count)
+    generators = _generators(reading, layout)
+    return Group(
+        layout,
+        [name for name in reading.scales if name in graph.buffers],
+        aliases(model),
+        generators,
+        reading.findings,
+        batchnorm,
+        graph.front_end,
+        graph.rounded,
+    )
+
+
+def _generators(reading: Interpretation, layout: Layout) -> Generators:
+    """Solve: first up to eps, then modulo shifts without effect, then exactly."""
+    system = reading.system
+    basis = null_space(*system.equations()).matrix
+    if system.open_gauges:
+        effects = layout.moved(layout.scales) @ basis
+        basis = basis[:, null_space(effects).determined]
+    exact = null_space(system.exact_equations() @ basis)
+    columns = sparse.hstack([basis @ exact.matrix, basis[:, exact.determined]])
+    return Generators(layout, sparse.csc_array(columns), exact.dimension, system.tags())
+
+
+def _example(objective: Objective) -> Inputs:
+    """A few samples of the objective's first batch."""
+    if objective.network.forward is not None:
+        raise SymmetryError(
+            "the objective calls the model through forward=, which is not looked into: "
+            "use symmetries(model, example_inputs)."
+        )
+    with objective.isolated():
+        batch = few_samples(next(objective.batches()), EXAMPLES)
+    return tuple(batch.inputs) if isinstance(batch.inputs, list) else batch.inputs
+
+
+def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple):
+        return inputs, {}
+    return (inputs,), {}
+
+
+def _selector(output: str | int | Output | None) -> Output:
+    if callable(output):
+        return output
+    if output is not None:
+        return lambda result: result[output]
+    return lambda result: (
+        result["logits"]
+        if isinstance(result, Mapping) and "logits" in result
+        else result
+    )
+
+
+@contextlib.contextmanager
+def _slow_attention() -> Iterator[None]:
+    """Attention by its separate operators, not by one fused kernel."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)

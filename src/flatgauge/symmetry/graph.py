@@ -1,0 +1,159 @@
+"""The program of a network: a list of ATen operators on values, without side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Output = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the program, known by its shape and dtype alone."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+    @property
+    def floating(self) -> bool:
+        """Whether the tensor can be rescaled."""
+        return self.dtype.is_floating_point
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator call.
+
+    Attributes:
+        name: The operator without its overload, as in `"aten::relu"`.
+        target: What to call to run the operator on other tensors.
+        args: Positional arguments, with a `Value` for every tensor.
+        kwargs: Keyword arguments, likewise.
+        outputs: The tensors it returns; None where it returns something else.
+        single: Whether it returns one tensor rather than several.
+        module: The path of the module that called it.
+    """
+
+    name: str
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Value | None, ...]
+    single: bool
+    module: str
+
+    @property
+    def inputs(self) -> Iterator[Value]:
+        """The values among the arguments, also inside lists."""
+        return values((self.args, self.kwargs))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program: what it reads, its operators in order, and what it returns.
+
+    Attributes:
+        parameters: The value of each parameter, by name.
+        buffers: The value of each buffer, by name.
+        constants: Tensors that are neither, with their entries.
+        nodes: The operators, in order.
+        outputs: The values whose scales must not change.
+        front_end: "export" or "dispatch".
+    """
+
+    parameters: dict[str, Value]
+    buffers: dict[str, Value]
+    constants: dict[Value, Tensor]
+    nodes: list[Node]
+    outputs: list[Value]
+    front_end: str
+    uses: dict[Value, list[Node]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", _without_dead_code(self.nodes, self.outputs))
+        uses: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                uses.setdefault(value, []).append(node)
+        object.__setattr__(self, "uses", uses)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether some operator asks for less than double precision by name."""
+        return any(
+            option in (torch.float32, torch.float16, torch.bfloat16)
+            for node in self.nodes
+            for option in (*node.args, *node.kwargs.values())
+            if isinstance(option, torch.dtype)
+        )
+
+
+def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
+    """The nodes that the outputs depend on, and those that return no tensor at all."""
+    needed = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        results = [value for value in node.outputs if value is not None]
+        if not results or any(value in needed for value in results):
+            kept.append(node)
+            needed.update(node.inputs)
+    return kept[::-1]
+
+
+def values(tree: Any) -> Iterator[Value]:
+    """All values in nested tuples, lists and mappings."""
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from values(item)
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from values(item)
+
+
+class Selected(nn.Module):
+    """A network that returns only what its symmetries must preserve."""
+
+    def __init__(self, network: nn.Module, output: Output) -> None:
+        super().__init__()
+        self.network = network
+        self.output = output
+
+    def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        """The tensors that `output` picks from the network's result."""
+        return list(tensors(self.output(self.network(*args, **kwargs))))
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """All floating tensors in nested tuples, lists and mappings."""
+    if isinstance(tree, Tensor):
+        if tree.is_floating_point():
+            yield tree
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from tensors(item)
+    elif isinstance(tree, Mapping):
+        for item in tree.values():
+            yield from tensors(item)
+
+
+def aliases(model: nn.Module) -> dict[str, str]:
+    """The first name of every tensor that has several, by each of its other names."""
+    first: dict[int, str] = {}
+    others: dict[str, str] = {}
+    walks: list[Callable[..., Iterator[tuple[str, Tensor]]]] = [
+        model.named_parameters,
+        model.named_buffers,
+    ]
+    for walk in walks:
+        for name, tensor in walk(remove_duplicate=False):
+            known = first.setdefault(id(tensor), name)
+            if known != name:
+                others[name] = known
+    return others

@@ -1,0 +1,238 @@
+"""The group of diagonal rescalings that leave a network's function unchanged."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flatgauge.errors import OptionError, SymmetryError
+from flatgauge.symmetry.element import Element
+from flatgauge.symmetry.generators import Generators, VerticalSpace
+from flatgauge.symmetry.layout import Layout
+from flatgauge.symmetry.site import Findings, Pin
+from flatgauge.symmetry.solve import Array, Matrix, null_space
+from flatgauge.vectors import Params, generator
+
+KINDS = ("layer-rescale", "node-rescale")
+
+
+class Group:
+    """Rescalings θ → exp(s) θ under which the network computes the same function.
+
+    The exact group is what `dimension` counts and what `random_element` draws from by
+    default. The approximate group adds the rescalings that would be exact if the eps of
+    the normalization layers were zero.
+
+    Attributes:
+        generators: A basis of the approximate group that starts with one of the exact.
+        pinned: Places where scales are fixed, with the number of times.
+        unsupported: Operators without a rule and their modules, with the number of calls.
+        batchnorm: The variant of batch normalization that was asked for.
+        front_end: "export" or "dispatch": how the network was read.
+        rounded: Whether the network computes in less than its parameters' precision.
+        error: The relative change of the outputs under a random exact element.
+        approximate_error: The same under an element of the approximate group.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        buffers: Iterable[str],
+        aliases: Mapping[str, str],
+        generators: Generators,
+        findings: Findings,
+        batchnorm: str,
+        front_end: str,
+        rounded: bool,
+    ) -> None:
+        self.generators = generators
+        self.pinned: Mapping[Pin, int] = findings.pinned
+        self.unsupported: Mapping[tuple[str, str], int] = findings.unsupported
+        self.batchnorm = batchnorm
+        self.front_end = front_end
+        self.rounded = rounded
+        self.error = math.nan
+        self.approximate_error = math.nan
+        self._layout = layout
+        self._buffers = frozenset(buffers)
+        self._aliases = dict(aliases)
+        self._shifts = dict(findings.shifted)
+        self._layer_basis: Matrix | None = None
+        self._vertical_bases: dict[tuple[frozenset[str], bool], Matrix] = {}
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the exact group."""
+        return self.generators.exact
+
+    @property
+    def approximate_dimension(self) -> int:
+        """The dimension of the group up to the eps of normalization layers."""
+        return len(self.generators)
+
+    @property
+    def layer_dimension(self) -> int:
+        """The dimension of the subgroup that scales whole parameter tensors."""
+        return self._layers().shape[1]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of symmetry that the exact group has elements of."""
+        present = (self.layer_dimension > 0, self.dimension > 0)
+        return tuple(kind for kind, has in zip(KINDS, present, strict=True) if has)
+
+    def element(self, coordinates: Tensor, kind: str | None = None) -> Element:
+        """The element whose log-scales along the generators are given.
+
+        Args:
+            coordinates: One number for each generator, or for each exact one.
+            kind: "layer-rescale" for coordinates along a basis of the elements that
+                scale whole parameter tensors.
+        """
+        given = coordinates.double().cpu().numpy()
+        if kind == KINDS[0]:
+            return self._element(self._layers() @ given)
+        if given.shape not in ((self.dimension,), (self.approximate_dimension,)):
+            raise OptionError(
+                f"{given.size} coordinates were given for {self.dimension} exact and "
+                f"{self.approximate_dimension} approximate generators: give one each."
+            )
+        variables = self.generators.basis[:, : given.size] @ given
+        return self._element(variables)
+
+    def random_element(
+        self,
+        seed: int = 0,
+        spread: float = 0.5,
+        kind: str | None = None,
+        approximate: bool = False,
+        power_of_two: bool = False,
+    ) -> Element:
+        """Draw an element with log-scales `spread` · N(0, 1) along the generators.
+
+        Args:
+            seed: Of the random numbers.
+            spread: Their standard deviation.
+            kind: "node-rescale" (default: any element) or "layer-rescale" (an element
+                that scales whole parameter tensors).
+            approximate: Whether to draw from the group up to eps.
+            power_of_two: Whether to round every drawn factor to a power of two, with
+                which networks without eps or biases compute bit for bit the same.
+        """
+        if kind not in (None, *KINDS):
+            raise OptionError(
+                f"there is no kind of symmetry '{kind}' here: choose one of {KINDS}."
+            )
+        basis = self._layers() if kind == KINDS[0] else self._columns(approximate)
+        draw = torch.randn(
+            basis.shape[1], generator=generator(seed), dtype=torch.float64
+        )
+        coordinates = (spread * draw).numpy()
+        if power_of_two:
+            coordinates = np.round(coordinates / math.log(2.0)) * math.log(2.0)
+        return self._element(basis @ coordinates)
+
+    @overload
+    def act(self, model: nn.Module, element: Element) -> nn.Module: ...
+    @overload
+    def act(self, model: Mapping[str, Tensor], element: Element) -> Params: ...
+    def act(
+        self, model: nn.Module | Mapping[str, Tensor], element: Element
+    ) -> nn.Module | Params:
+        """A rescaled copy of a model, of a state dict, or of a `Params`.
+
+        Raises:
+            SymmetryError: if the mapping lacks a tensor that the element moves.
+        """
+        if isinstance(model, nn.Module):
+            twin = copy.deepcopy(model)
+            tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
+            with torch.no_grad():
+                for name in self._complete(tensors, element):
+                    tensors[name].copy_(element.apply(name, tensors[name]))
+            return twin
+        self._complete(model, element)
+        return {
+            name: element.apply(self._aliases.get(name, name), tensor)
+            for name, tensor in model.items()
+        }
+
+    def vertical(self, params: Params, kind: str | None = None) -> VerticalSpace:
+        """The directions e θ of the exact generators that move these parameters alone.
+
+        A Hessian with respect to `params` sees just these: buffers, and parameters that
+        `params` leaves out, are held fixed.
+
+        Args:
+            params: θ.
+            kind: "layer-rescale" for the directions that scale whole tensors only.
+        """
+        known = {self._aliases.get(name, name) for name in params}
+        held = frozenset(name for name in self._layout.scales if name not in known)
+        key = (held, kind == KINDS[0])
+        if key not in self._vertical_bases:
+            basis = self._layers() if key[1] else self._columns(approximate=False)
+            still = null_space(self._layout.moved(sorted(held)) @ basis)
+            self._vertical_bases[key] = (basis @ still.matrix).tocsc()
+        return VerticalSpace(self._layout, self._vertical_bases[key], params)
+
+    def __str__(self) -> str:
+        exact = Counter(self.generators.labels[: self.dimension])
+        every = Counter(self.generators.labels)
+        lines = [
+            f"{'rescalings of':<18}{'exact':>9}{'up to eps':>12}",
+            *(f"{name:<18}{exact[name]:>9}{every[name]:>12}" for name in sorted(every)),
+            f"{'all':<18}{self.dimension:>9}{self.approximate_dimension:>12}",
+            f"{'whole tensors':<18}{self.layer_dimension:>9}",
+            f"batch norm: {self.batchnorm}; read by {self.front_end}; outputs change by "
+            f"{self.error:.1e} (exact), {self.approximate_error:.1e} (up to eps)",
+        ]
+        reasons = Counter[tuple[str, str]]()
+        for pin, count in self.pinned.items():
+            reasons[pin.operator, pin.reason] += count
+        lines.extend(
+            f"fixed by {operator} x {count}: {reason}"
+            for (operator, reason), count in reasons.most_common()
+        )
+        lines.extend(
+            f"not understood: {operator} in '{module}' x {count}"
+            for (operator, module), count in self.unsupported.items()
+        )
+        return "\n".join(lines)
+
+    def _columns(self, approximate: bool) -> Matrix:
+        count = self.approximate_dimension if approximate else self.dimension
+        return self.generators.basis[:, :count]
+
+    def _layers(self) -> Matrix:
+        if self._layer_basis is None:
+            names = [name for name in self._layout.scales if name not in self._buffers]
+            exact = self._columns(approximate=False)
+            whole = null_space(self._layout.uneven(names) @ exact)
+            self._layer_basis = (exact @ whole.matrix).tocsc()
+        return self._layer_basis
+
+    def _element(self, variables: Array) -> Element:
+        log_scales = self._layout.log_scales(variables)
+        shifts = {k: eps for k, eps in self._shifts.items() if k in log_scales}
+        return Element(log_scales, shifts)
+
+    def _complete(
+        self, tensors: Mapping[str, Tensor], element: Element
+    ) -> Iterable[str]:
+        present = {self._aliases.get(name, name) for name in tensors}
+        missing = [name for name in element.log_scales if name not in present]
+        if missing:
+            raise SymmetryError(
+                f"the element moves '{missing[0]}', which was not given: pass the model "
+                "or its whole state dict, or look for symmetries with "
+                "batchnorm='parameters'."
+            )
+        return element.log_scales

@@ -1,0 +1,184 @@
+"""Walk through a program, operator by operator, and gather the equations of its scales."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from flatgauge.errors import SymmetryError
+from flatgauge.symmetry.graph import Graph, Node, Value
+from flatgauge.symmetry.labels import Scale, unscaled
+from flatgauge.symmetry.parameters import buffer_scales, parameter_scales
+from flatgauge.symmetry.rules import find_rule
+from flatgauge.symmetry.site import Findings, Integers, Pin, Site
+from flatgauge.symmetry.system import System
+
+FOLD_LIMIT = 2**22
+"""Integer tensors with more entries than this are not computed ahead."""
+
+
+class SymmetryWarning(UserWarning):
+    """Symmetries may have been missed, because an operator is not understood."""
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """The equations of a program, and the scales of what can be rescaled.
+
+    Attributes:
+        system: The equations.
+        scales: The scale of every parameter and of every rescalable buffer.
+        findings: What was pinned, and what was not understood.
+    """
+
+    system: System
+    scales: dict[str, Scale]
+    findings: Findings
+
+
+def interpret(
+    graph: Graph, fixed: Mapping[str, str], *, strict: bool, batchnorm: str
+) -> Interpretation:
+    """Apply the rule of every operator of `graph` in order.
+
+    Args:
+        graph: The program.
+        fixed: Parameters and buffers that cannot be rescaled, with the reason.
+        strict: Whether to raise where an operator has no rule.
+        batchnorm: The variant of batch normalization.
+
+    Raises:
+        SymmetryError: if `strict` and an operator has no rule.
+    """
+    system, findings = System(), Findings()
+    parameters = parameter_scales(graph, system, fixed)
+    buffers = buffer_scales(graph, system, batchnorm, fixed)
+    known: dict[Value, Scale | Integers] = {}
+    for value, tensor in graph.constants.items():
+        known[value] = _constant(value, None if value.floating else tensor.cpu())
+    for name, scale in parameters.items():
+        known[graph.parameters[name]] = scale
+    for name, reason in fixed.items():
+        findings.pinned[Pin("parameter", name, reason)] += 1
+    for name, value in graph.buffers.items():
+        if name in buffers:
+            known[value] = buffers[name]
+    for node in graph.nodes:
+        site = Site(node, graph, system, findings, batchnorm)
+        results = _apply(site, known, strict)
+        for value, result in zip(node.outputs, results, strict=True):
+            if value is not None:
+                known[value] = _checked(site, value, result)
+    for value in graph.outputs:
+        node = Node("output", torch.nn.Identity(), (value,), {}, (value,), True, "")
+        site = Site(node, graph, system, findings, batchnorm)
+        site.pin(site.scale(_lookup(known, value)), "an output of the network")
+    _warn(findings)
+    return Interpretation(system, {**parameters, **buffers}, findings)
+
+
+def _constant(value: Value, tensor: torch.Tensor | None) -> Scale | Integers:
+    if value.floating:
+        return unscaled(value.shape)
+    return Integers(value.shape, tensor)
+
+
+def _lookup(known: Mapping[Value, Scale | Integers], value: Value) -> Scale | Integers:
+    return known[value] if value in known else _constant(value, None)
+
+
+def _apply(
+    site: Site, known: Mapping[Value, Scale | Integers], strict: bool
+) -> tuple[Any, ...]:
+    node = site.node
+
+    def resolve(leaf: Any) -> Any:
+        return _lookup(known, leaf) if isinstance(leaf, Value) else leaf
+
+    args, kwargs = pytree.tree_map(resolve, (node.args, dict(node.kwargs)))
+    operands = [_lookup(known, value) for value in node.inputs]
+    folded = _fold(node, operands, args, kwargs)
+    if folded is not None:
+        return folded
+    scaled = any(isinstance(item, Scale) and item.terms for item in operands)
+    rule = find_rule(node.name, scaled=scaled)
+    if rule is not None:
+        result = rule(site, *args, **kwargs)
+        return (result,) if node.single else tuple(result)
+    if scaled:
+        _unknown(site, operands, strict)
+    return (None,) * len(node.outputs)
+
+
+def _fold(
+    node: Node, operands: list[Scale | Integers], args: Any, kwargs: Any
+) -> tuple[Any, ...] | None:
+    """Compute integer tensors whose arguments are known, such as index tables."""
+    outputs = [value for value in node.outputs if value is not None]
+    if not outputs or any(value.floating for value in outputs):
+        return None
+    if any(isinstance(item, Scale) or item.values is None for item in operands):
+        return None
+    if max(value.shape.numel() for value in outputs) > FOLD_LIMIT:
+        return None
+
+    def concrete(leaf: Any) -> Any:
+        return leaf.values if isinstance(leaf, Integers) else leaf
+
+    args, kwargs = pytree.tree_map(
+        concrete, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Integers)
+    )
+    if "device" in kwargs:
+        kwargs["device"] = torch.device("cpu")
+    results = node.target(*args, **kwargs)
+    results = (results,) if node.single else tuple(results)
+    return tuple(Integers(result.shape, result) for result in results)
+
+
+def _unknown(site: Site, operands: list[Scale | Integers], strict: bool) -> None:
+    name, module = site.node.name, site.node.module
+    if strict:
+        raise SymmetryError(
+            f"the operator '{name}' in module '{module}' has no scaling rule: register "
+            "one with @scale_rule, or pass strict=False to pin its tensors."
+        )
+    site.findings.unsupported[name, module] += 1
+    for item in operands:
+        if isinstance(item, Scale):
+            site.pin(item, "an operator without a scaling rule")
+
+
+def _checked(site: Site, value: Value, result: Any) -> Scale | Integers:
+    if result is None:
+        return _constant(value, None)
+    if not value.floating:
+        return result if isinstance(result, Integers) else Integers(value.shape)
+    if result.shape != value.shape:
+        raise SymmetryError(
+            f"the scaling rule of '{site.node.name}' in module '{site.node.module}' "
+            f"returned a scale of shape {tuple(result.shape)} for a tensor of shape "
+            f"{tuple(value.shape)}: return a scale of the output's own shape."
+        )
+    return result
+
+
+def _warn(findings: Findings) -> None:
+    by_operator: dict[str, list[str]] = {}
+    for (operator, module), count in findings.unsupported.items():
+        by_operator.setdefault(operator, []).extend([module] * count)
+    if by_operator:
+        sites = "; ".join(
+            f"'{operator}' ({len(modules)} calls, first in module '{modules[0]}')"
+            for operator, modules in by_operator.items()
+        )
+        warnings.warn(
+            f"no scaling rule for {sites}: their tensors are held fixed, so symmetries "
+            "may be missed; register a rule with @scale_rule.",
+            SymmetryWarning,
+            stacklevel=2,
+        )

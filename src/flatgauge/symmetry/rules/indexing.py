@@ -1,0 +1,98 @@
+"""Operators that look entries up by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from flatgauge.symmetry.labels import Scale, settle, varies
+from flatgauge.symmetry.rules.registry import scale_rule
+from flatgauge.symmetry.site import Integers, Site
+
+
+@scale_rule("aten::embedding")
+def embedding(site: Site, table: Scale, index: Integers, *_: Any, **__: Any) -> Scale:
+    """Any row may be looked up, so all rows share the scales of their columns."""
+    gauge = next((name for name in table.gauges if name in site.system.open_gauges), "")
+    if gauge:
+        del site.system.open_gauges[gauge]
+        rows = tuple(term for term in table.terms if varies(term[1], 0))
+        columns = tuple(term for term in table.terms if not varies(term[1], 0))
+        site.system.vanish(Scale(table.shape, rows))
+        table = Scale(table.shape, columns, table.zeros)
+    row = site.system.collapse(site.uniform(table, [0]))
+    return row.reshape(row.shape[1:]).expand(site.shape)
+
+
+@scale_rule("aten::index")
+def index(site: Site, x: Scale, indices: Sequence[Integers | None]) -> Scale:
+    """Known indices move the labels; unknown ones demand one scale along their dims."""
+    known = [None if item is None else item.values for item in indices]
+    wanted = [dim for dim, item in enumerate(indices) if item is not None]
+    if all(known[dim] is not None for dim in wanted):
+        return x.map(lambda label: settle(torch.ops.aten.index(label, known)))
+    masks = any(len(item.shape) != 1 for item in indices if item is not None)
+    common = site.uniform(x, wanted)
+    if len(wanted) == 1 and not masks:
+        return common.expand(site.shape)
+    if wanted == list(range(len(wanted))):
+        return common.reshape(common.shape[len(wanted) :]).expand(site.shape)
+    return site.uniform(common).reshape(()).expand(site.shape)
+
+
+@scale_rule("aten::index_select")
+def index_select(site: Site, x: Scale, dim: int, chosen: Integers) -> Scale:
+    """Slices along one dimension."""
+    if chosen.values is not None:
+        entries = chosen.values
+        return x.map(lambda label: settle(torch.index_select(label, dim, entries)))
+    return site.uniform(x, [dim]).expand(site.shape)
+
+
+@scale_rule("aten::gather", "aten::take_along_dim")
+def gather(site: Site, x: Scale, index: Integers | int, *rest: Any, **_: Any) -> Scale:
+    """Entries looked up along one dimension."""
+    dim, entries = (index, rest[0]) if isinstance(index, int) else (rest[0], index)
+    places = entries.values
+    if places is not None:
+        return x.map(lambda label: settle(torch.gather(label, dim, places)))
+    common = site.uniform(x, [dim])
+    if all(common.shape[d] in (1, n) for d, n in enumerate(site.shape)):
+        return common.expand(site.shape)
+    return site.uniform(common).reshape(()).expand(site.shape)
+
+
+@scale_rule("aten::index_put", "aten::_unsafe_index_put")
+def index_put(
+    site: Site,
+    x: Scale,
+    indices: Sequence[Integers | None],
+    source: Scale | Integers,
+    accumulate: bool = False,
+) -> Scale:
+    """Entries overwritten by others, at known places or anywhere."""
+    known = [None if item is None else item.values for item in indices]
+    placed = all(
+        entry is not None for entry, item in zip(known, indices, strict=True) if item
+    )
+    if placed and not accumulate:
+        base = site.system.collapse(x)
+        patch = site.system.collapse(site.scale(source))
+        label = base.terms[0][1].clone(memory_format=torch.contiguous_format)
+        label = settle(torch.ops.aten.index_put(label, known, patch.terms[0][1]))
+        return Scale(x.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
+    common = site.uniform(x).reshape(())
+    landed = site.uniform(site.scale(source)).reshape(())
+    return site.equal(common, landed).expand(site.shape)
+
+
+@scale_rule("aten::masked_select", "aten::nonzero", "aten::masked_scatter")
+def anywhere(site: Site, x: Scale, *others: Any) -> Scale:
+    """Entries land at places that are not known: all share one scale."""
+    common = site.uniform(x).reshape(())
+    for other in others:
+        if isinstance(other, Scale):
+            common = site.equal(common, site.uniform(other).reshape(()))
+    return common.expand(site.shape)

@@ -1,0 +1,164 @@
+"""Operators that move entries around: the labels are moved by the very same operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from flatgauge.symmetry.labels import ANY, Scale, settle, squeeze
+from flatgauge.symmetry.rules.registry import scale_rule
+from flatgauge.symmetry.site import Integers, Site
+from flatgauge.symmetry.system import ZERO
+
+
+@scale_rule(
+    "aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten",
+    "aten::unflatten", "aten::squeeze", "aten::unsqueeze", "aten::_reshape_copy",
+    "aten::view_as", "aten::view_copy", "aten::_reshape_alias",
+)  # fmt: skip
+def reshape(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
+    """The same entries in the same order."""
+    return x.reshape(site.shape)
+
+
+@scale_rule(
+    "aten::permute", "aten::transpose", "aten::t", "aten::numpy_T", "aten::movedim",
+    "aten::swapaxes", "aten::slice", "aten::narrow", "aten::select", "aten::expand",
+    "aten::expand_as", "aten::broadcast_to", "aten::diagonal", "aten::swapdims",
+    "aten::permute_copy", "aten::transpose_copy", "aten::expand_copy", "aten::mT",
+    "aten::slice_copy", "aten::select_copy", "aten::t_copy", "aten::as_strided",
+)  # fmt: skip
+def view(site: Site, x: Scale, *arguments: Any, **options: Any) -> Scale:
+    """A view keeps stride 0 where it was."""
+    if site.node.name == "aten::as_strided":
+        site.uniform(x)
+        return x.first(range(len(x.shape))).reshape(()).expand(site.shape)
+    if site.node.name.startswith(("aten::expand", "aten::broadcast_to")):
+        return x.expand(site.shape)
+    return x.map(lambda label: site.node.target(label, *arguments, **options))
+
+
+@scale_rule(
+    "aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind",
+    "aten::tensor_split", "aten::unsafe_split", "aten::unsafe_chunk",
+    "aten::split_copy", "aten::split_with_sizes_copy", "aten::unbind_copy",
+)  # fmt: skip
+def pieces(site: Site, x: Scale, *arguments: Any, **options: Any) -> list[Scale]:
+    """Several views at a time."""
+    count = len(site.node.outputs)
+    return [
+        x.map(lambda label, i=i: site.node.target(label, *arguments, **options)[i])
+        for i in range(count)
+    ]
+
+
+@scale_rule(
+    "aten::roll", "aten::flip", "aten::repeat", "aten::tile", "aten::rot90",
+    "aten::repeat_interleave", "aten::unfold", "aten::pixel_shuffle",
+    "aten::pixel_unshuffle", "aten::channel_shuffle", "aten::fliplr", "aten::flipud",
+    "aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d",
+    "aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d",
+    "aten::native_channel_shuffle", "aten::unfold_copy", "aten::diag_embed",
+)  # fmt: skip
+def shuffle(site: Site, x: Scale, *arguments: Any, **options: Any) -> Scale:
+    """Copies and permutations of entries."""
+    known = [a.values if isinstance(a, Integers) else a for a in arguments]
+    if any(a is None for a, b in zip(known, arguments, strict=True) if b is not None):
+        return site.uniform(x).reshape(()).expand(site.shape)
+    if site.node.name == "aten::diag_embed":
+        return site.uniform(x).reshape(()).expand(site.shape)
+    if site.node.name.startswith(("aten::replication", "aten::reflection")):
+        rank = int(site.node.name.removesuffix("_copy")[-2])
+        space = range(len(x.shape) - rank, len(x.shape))
+        return site.uniform(x, space).expand(site.shape)
+    return x.map(lambda label: settle(site.node.target(label, *known, **options)))
+
+
+@scale_rule("aten::tril", "aten::triu")
+def triangle(site: Site, x: Scale, *arguments: Any) -> Scale:
+    """Entries off the triangle become exact zeros."""
+    single = site.system.collapse(x)
+    label = single.terms[0][1]
+    kept = site.node.target(torch.ones(label.shape, dtype=torch.bool), *arguments)
+    return Scale(x.shape, ((1.0, label.masked_fill(~kept, ANY)),), zeros=True)
+
+
+@scale_rule("aten::cat", "aten::concat", "aten::concatenate")
+def concatenate(site: Site, tensors: Sequence[Scale | Integers], dim: int = 0) -> Scale:
+    """Label tensors side by side; dimensions constant in all of them stay so."""
+    parts = [site.system.collapse(site.scale(t)) for t in tensors if _holds_data(t)]
+    axis = dim % len(site.shape)
+    others = [[*p.shape[:axis], 1, *p.shape[axis + 1 :]] for p in parts]
+    labels = [part.terms[0][1] for part in parts]
+    probes = [
+        label.narrow(axis, 0, 1).expand(shape)
+        for label, shape in zip(labels, others, strict=True)
+    ]
+    kept = squeeze(probes)[0].shape if probes else ()
+    narrow = []
+    for label in labels:
+        for d, size in enumerate(kept):
+            if d != axis and size == 1:
+                label = label.narrow(d, 0, 1)
+        narrow.append(label)
+    joined = settle(torch.cat(narrow, dim=axis)).expand(site.shape)
+    zeros = any(part.zeros for part in parts)
+    return Scale(site.shape, ((1.0, joined),), zeros)
+
+
+def _holds_data(tensor: Scale | Integers) -> bool:
+    return len(tensor.shape) > 1 or tensor.shape != (0,)
+
+
+@scale_rule("aten::stack")
+def stack(site: Site, tensors: Sequence[Scale | Integers], dim: int = 0) -> Scale:
+    """Concatenation along a new dimension."""
+    axis = dim % len(site.shape)
+    raised = [
+        (s := site.scale(t)).reshape([*s.shape[:axis], 1, *s.shape[axis:]])
+        for t in tensors
+    ]
+    return concatenate(site, raised, axis)
+
+
+@scale_rule("aten::constant_pad_nd", "aten::pad")
+def pad(
+    site: Site,
+    x: Scale,
+    widths: Sequence[int],
+    mode: str | int | float = "constant",
+    value: int | float | None = None,
+) -> Scale:
+    """Zeros and infinities pad with any scale, another constant with scale 0."""
+    if isinstance(mode, str) and mode != "constant":
+        space = range(len(x.shape) - len(widths) // 2, len(x.shape))
+        return site.uniform(x, space).expand(site.shape)
+    border = site.scale((value or 0.0) if isinstance(mode, str) else mode)
+    single = site.system.collapse(x)
+    label = settle(
+        torch.constant_pad_nd(
+            single.terms[0][1], list(widths), ANY if border.zeros else ZERO
+        )
+    )
+    return Scale(label.shape, ((1.0, label),), zeros=True)
+
+
+@scale_rule("aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter")
+def scatter(
+    site: Site, x: Scale, source: Scale | Integers, *arguments: Any, **options: Any
+) -> Scale:
+    """A part of a tensor overwritten by another tensor."""
+    base = site.system.collapse(x)
+    patch = site.system.collapse(site.scale(source))
+    label = site.node.target(base.terms[0][1], patch.terms[0][1], *arguments, **options)
+    label = settle(label)
+    return Scale(label.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
+
+
+@scale_rule("aten::im2col", "aten::col2im")
+def patches(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
+    """Patches mix positions: one scale over all but the batch."""
+    common = site.uniform(x, range(1, len(x.shape)))
+    return common.reshape([x.shape[0]] + [1] * (len(site.shape) - 1)).expand(site.shape)

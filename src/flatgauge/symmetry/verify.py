@@ -1,0 +1,239 @@
+"""The test that every group must pass: a random element must not change the outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from flatgauge.errors import SymmetryError
+from flatgauge.symmetry.graph import Output, tensors
+from flatgauge.symmetry.group import Group
+from flatgauge.vectors import generator
+
+SPREAD = 0.5
+TOLERANCE = 1e-10
+ROUNDED_TOLERANCE = 1e-4
+"""For networks that compute in single precision whatever their dtype."""
+
+
+def verify(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    group: Group,
+    output: Output,
+) -> None:
+    """Apply a random element of `group` to a copy in float64 and compare the outputs.
+
+    Parameters that are zero or constant are perturbed first, and the running statistics
+    of normalization layers are drawn anew, so that the test cannot pass for want of
+    anything to change. The errors found are written to `group.error` and, measured with
+    the model's own running statistics, to `group.approximate_error`.
+
+    Raises:
+        SymmetryError: if the outputs change, are not finite, differ between two equal
+            runs, or do not depend on the parameters.
+    """
+    own = perturbed(copy.deepcopy(model).eval(), statistics=False).double()
+    doubled_args, doubled_kwargs = pytree.tree_map(_double, (args, dict(kwargs)))
+    run = _Runner(doubled_args, doubled_kwargs, output)
+    rounded = group.rounded
+    try:
+        run(own)
+    except RuntimeError:  # an operator without a double-precision kernel
+        own = perturbed(copy.deepcopy(model).eval(), statistics=False)
+        run, rounded = _Runner(args, dict(kwargs), output), True
+    generic = perturbed(own)
+    expected = run(generic)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in expected):
+        raise SymmetryError(
+            "the outputs are not finite on the example inputs, so nothing can be proved "
+            "about symmetries: pass inputs on which the network works."
+        )
+    if relative_change(expected, run(generic)) > 0:
+        raise SymmetryError(
+            "two runs on the same inputs gave different outputs: remove the randomness "
+            "from the forward pass in evaluation mode."
+        )
+    tolerance = ROUNDED_TOLERANCE if rounded else TOLERANCE
+    if group.dimension:
+        element = group.random_element(seed=0, spread=SPREAD)
+        group.error = relative_change(expected, run(group.act(generic, element)))
+        if not group.error <= tolerance:
+            raise SymmetryError(_accuse(run, generic, expected, group, tolerance))
+        if relative_change(expected, run(_scaled_at_random(generic))) <= tolerance:
+            raise SymmetryError(
+                "the outputs do not depend on the parameters on the example inputs, so "
+                "nothing can be proved about symmetries: pass typical inputs."
+            )
+    if group.approximate_dimension > group.dimension:
+        element = group.random_element(seed=0, spread=SPREAD, approximate=True)
+        group.approximate_error = relative_change(
+            run(own), run(group.act(own, element))
+        )
+    else:
+        group.approximate_error = group.error
+
+
+class _Runner:
+    """Runs copies of a model on the same inputs, leaving the random state alone."""
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Output
+    ) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.output = output
+
+    def __call__(self, model: nn.Module) -> list[Tensor]:
+        args, kwargs = pytree.tree_map(_copy, (self.args, self.kwargs))
+        with torch.no_grad(), torch.random.fork_rng():
+            torch.manual_seed(0)
+            return list(tensors(self.output(model(*args, **kwargs))))
+
+
+def perturbed(model: nn.Module, statistics: bool = True, seed: int = 1) -> nn.Module:
+    """A copy whose constant parameters and running statistics are random."""
+    twin = copy.deepcopy(model)
+    random = generator(seed)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            if not parameter.is_floating_point() or not parameter.numel():
+                continue
+            low, high = parameter.aminmax()
+            if bool(low == high):
+                noise = torch.randn(
+                    parameter.shape, generator=random, dtype=torch.float64
+                )
+                parameter.add_(0.3 * noise.to(parameter))
+        for module in twin.modules() if statistics else ():
+            for name, buffer in module.named_buffers(recurse=False):
+                draw = torch.rand(buffer.shape, generator=random, dtype=torch.float64)
+                if name == "running_mean":
+                    buffer.copy_(draw - 0.5)
+                elif name == "running_var":
+                    buffer.copy_(draw + 0.5)
+    return twin
+
+
+def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
+    """‖after - before‖ / ‖before‖, the largest over all tensors."""
+    worst = 0.0
+    for old, new in zip(before, after, strict=True):
+        difference = (new.double() - old.double()).norm().item()
+        size = old.double().norm().item()
+        change = difference / size if size > 0 else difference
+        worst = change if not change <= worst else worst
+    return worst
+
+
+def _accuse(
+    run: _Runner,
+    model: nn.Module,
+    expected: list[Tensor],
+    group: Group,
+    tolerance: float,
+) -> str:
+    """Halve the set of generators until one is left that changes the outputs."""
+    draw = torch.randn(group.dimension, generator=generator(0), dtype=torch.float64)
+    suspects = torch.arange(group.dimension)
+    while len(suspects) > 1:
+        half = suspects[: len(suspects) // 2]
+        coordinates = torch.zeros_like(draw)
+        coordinates[half] = SPREAD * draw[half]
+        change = relative_change(
+            expected, run(group.act(model, group.element(coordinates)))
+        )
+        suspects = half if not change <= tolerance else suspects[len(half) :]
+    names = ", ".join(f"'{n}'" for n in group.generators[int(suspects[0])].exponents)
+    return (
+        f"a rescaling of {names} that should preserve the outputs changes them by "
+        f"{group.error:.1e}: the network does something there that its operators do not "
+        "show (memory shared in place, code outside torch); no group is returned."
+    )
+
+
+def _scaled_at_random(model: nn.Module) -> nn.Module:
+    twin = copy.deepcopy(model)
+    random = generator(2)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            if parameter.is_floating_point():
+                draw = torch.randn(
+                    parameter.shape, generator=random, dtype=torch.float64
+                )
+                parameter.mul_(torch.exp(SPREAD * draw).to(parameter))
+    return twin
+
+
+def numerical_dimension(
+    model: nn.Module,
+    args: tuple[Any, ...],
+    seed: int = 0,
+    threshold: float = 1e-9,
+) -> tuple[int, int]:
+    """Count diagonal symmetries of a small network by linear algebra alone.
+
+    A rescaling with exponents e preserves the outputs to first order at θ if
+    (∂f/∂θ · θ) e = 0. The rows of this matrix are stacked over random θ until there are
+    twice as many as columns, since at a single θ a shift of a bias looks like a
+    rescaling too. No rule, no trace and no label enters: this is the independent check
+    of `symmetries`.
+
+    Args:
+        model: The network, in the mode in which it is to be judged.
+        args: Its inputs.
+        seed: Of the random numbers.
+        threshold: Singular values below this, relative to the largest, count as zero.
+
+    Returns:
+        The dimension of the group that moves parameters alone, and how many of these
+        directions rescale a single entry on which the outputs do not depend at all.
+    """
+    network = copy.deepcopy(model).double()
+    names = dict(network.named_parameters())
+    random = generator(seed)
+    inputs = pytree.tree_map(_double, args)
+    size = sum(tensor.numel() for tensor in names.values())
+    rows: list[Tensor] = []
+    while len(rows) < 2 * size:
+        theta = {
+            name: torch.randn(tensor.shape, generator=random, dtype=torch.float64)
+            for name, tensor in names.items()
+        }
+        leaves = {name: tensor.requires_grad_() for name, tensor in theta.items()}
+        result = torch.func.functional_call(network, leaves, inputs)
+        entries = torch.cat([tensor.reshape(-1) for tensor in tensors(result)])
+        for entry in entries:
+            gradients = torch.autograd.grad(
+                entry, list(leaves.values()), retain_graph=True, allow_unused=True
+            )
+            pairs = zip(gradients, leaves.values(), strict=True)
+            row = [
+                torch.zeros(leaf.numel()) if g is None else (g * leaf).reshape(-1)
+                for g, leaf in pairs
+            ]
+            rows.append(torch.cat(row).detach())
+    matrix = torch.stack(rows).numpy()
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix = matrix / np.where(lengths > 0, lengths, 1.0)
+    values = np.linalg.svd(matrix, compute_uv=False)
+    rank = int((values > threshold * values[0]).sum())
+    dead = int((np.abs(matrix).max(axis=0) < threshold).sum())
+    return matrix.shape[1] - rank, dead
+
+
+def _double(leaf: Any) -> Any:
+    if isinstance(leaf, Tensor) and leaf.is_floating_point():
+        return leaf.detach().double()
+    return leaf
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf

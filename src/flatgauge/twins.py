@@ -1,0 +1,201 @@
+"""Twins of an objective: other parameters, the same function (or the same argmax).
+
+For every kind of symmetry that a network can be shown to have there is a family, which
+moves it along random elements of that kind. Each twin is tried: what it changes of the
+outputs is measured, never assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from flatgauge.curvature.output_layer import output_layer
+from flatgauge.errors import FlatgaugeError, SymmetryError
+from flatgauge.objective import Objective
+from flatgauge.symmetry import Group, symmetries
+from flatgauge.symmetry.attention import (
+    AttentionLayout,
+    transform_query_key,
+    transform_value_output,
+)
+from flatgauge.symmetry.branch import split_branches
+from flatgauge.symmetry.chain import Chain
+from flatgauge.symmetry.head_matrices import random_gl
+from flatgauge.symmetry.permute import permute_units
+from flatgauge.vectors import generator
+
+Move = Callable[[int, float], Objective]
+
+
+@dataclass(frozen=True)
+class Twin:
+    """An objective moved along one element of a kind of symmetry.
+
+    `exact` is False for rescalings that hold only up to the eps of a normalization
+    layer; `change` is the relative change of the outputs on the first batch.
+    """
+
+    kind: str
+    exact: bool
+    objective: Objective
+    change: float
+
+
+@dataclass(frozen=True)
+class Family:
+    """All twins of one kind: a random one for each seed."""
+
+    kind: str
+    exact: bool
+    original: Objective
+    move: Move
+
+    def twin(self, seed: int = 0, spread: float = 0.5) -> Twin:
+        """Move along a random element with log-scales of this standard deviation."""
+        moved = self.move(seed, spread)
+        before, after = first_outputs(self.original), first_outputs(moved)
+        change = float((after - before).norm() / before.norm())
+        return Twin(self.kind, self.exact, moved, change)
+
+
+def families(objective: Objective) -> list[Family]:
+    """A family for each kind of symmetry that this network can be shown to have."""
+    found: list[Family] = []
+
+    def offer(kind: str, move: Move, exact: bool = True) -> None:
+        found.append(Family(kind, exact, objective, move))
+
+    group = symmetries(objective, batchnorm="eps-corrected")
+    for kind in group.kinds:
+        offer(kind, _rescaling(objective, group, kind))
+    joint = symmetries(objective, batchnorm="joint")
+    if joint.approximate_dimension > joint.dimension:
+        offer("node-rescale", _rescaling(objective, joint, None), exact=False)
+    attention = _attention_layouts(objective)
+    if attention:
+        offer("attention-gl", _attention(objective, attention))
+    chain = _chain(objective)
+    if chain is not None and len(chain.layers) > 1:
+        offer("permutation", _permutation(objective, chain))
+        offer("branch-split", _branches(objective))
+    axes = output_layer(objective)
+    if axes:
+        offer("output-shift", _output_shift(objective, axes))
+        offer("output-scale", _output_scale(objective, axes))
+    return found
+
+
+def _rescaling(objective: Objective, group: Group, kind: str | None) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        element = group.random_element(
+            seed=seed, spread=spread, kind=kind, approximate=kind is None
+        )
+        return objective.with_model(group.act(objective.model(), element))
+
+    return move
+
+
+def _attention(objective: Objective, layouts: list[AttentionLayout]) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        params = objective.parameters
+        for index, layout in enumerate(layouts):
+            heads = layout.groups
+            size = params[layout.output.weight].shape[1] // layout.heads
+            first, second = (
+                random_gl(heads, size, 1000 * seed + 2 * index + part, spread)
+                for part in (0, 1)
+            )
+            params = transform_query_key(params, layout, first)
+            params = transform_value_output(params, layout, second)
+        return objective.at(params)
+
+    return move
+
+
+def _permutation(objective: Objective, chain: Chain) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        params = objective.parameters
+        random = generator(seed)
+        for layer in range(len(chain.layers) - 1):
+            count = params[chain.layers[layer].weight].shape[0]
+            order = torch.randperm(count, generator=random)
+            params = permute_units(params, chain, layer, order)
+        return objective.at(params)
+
+    return move
+
+
+def _output_shift(objective: Objective, axes: dict[str, int]) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        random = generator(seed)
+
+        def shifted(tensor: Tensor, axis: int) -> Tensor:
+            shape = [1 if i == axis else n for i, n in enumerate(tensor.shape)]
+            step = torch.randn(shape, generator=random, dtype=tensor.dtype)
+            size = tensor.square().mean().sqrt()
+            return tensor + spread * size * step.to(tensor.device)
+
+        params = objective.parameters
+        return objective.at(
+            {n: shifted(t, axes[n]) if n in axes else t for n, t in params.items()}
+        )
+
+    return move
+
+
+def _output_scale(objective: Objective, axes: dict[str, int]) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
+        factor = float(torch.exp(spread * draw))
+        params = objective.parameters
+        return objective.at(
+            {n: t * factor if n in axes else t for n, t in params.items()}
+        )
+
+    return move
+
+
+def _branches(objective: Objective) -> Move:
+    def move(seed: int, spread: float) -> Objective:
+        share = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
+        return objective.with_model(split_branches(objective.model(), 0, share))
+
+    return move
+
+
+def _attention_layouts(objective: Objective) -> list[AttentionLayout]:
+    modules = objective.network.model.named_modules()
+    found = [
+        AttentionLayout.of(module, name)
+        for name, module in modules
+        if isinstance(module, nn.MultiheadAttention)
+    ]
+    known = objective.parameters
+    return [one for one in found if {one.query.weight, one.output.weight} <= set(known)]
+
+
+def _chain(objective: Objective) -> Chain | None:
+    """The model as a chain of layers, where it is one and all of it is measured."""
+    try:
+        chain = Chain.of(objective.network.model)
+    except SymmetryError:
+        return None
+    names = {n for layer in chain.layers for n in (layer.weight, layer.bias) if n}
+    return chain if names == set(objective.parameters) else None
+
+
+def first_outputs(objective: Objective) -> Tensor:
+    """The outputs on the first batch, without derivatives."""
+    with objective.isolated(), torch.no_grad():
+        batch = next(objective.batches())
+        outputs = objective.evaluate(objective.parameters, batch)[0]
+    if not isinstance(outputs, Tensor):
+        raise FlatgaugeError(
+            f"twins are compared by outputs that are one tensor, but the model returned "
+            f"{type(outputs).__name__}: pass forward= that picks it."
+        )
+    return outputs.double()

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import torch
+from cases import CASES, assert_close
+
+import flatgauge as fg
+from flatgauge.curvature.compose import Compressed, Scaled, Shifted
+from flatgauge.curvature.dense import dense_hessian
+from flatgauge.vectors import (
+    add,
+    dot,
+    gaussian,
+    generator,
+    map_tensors,
+    norm,
+    ravel,
+    scale,
+)
+
+
+def parts():
+    objective = CASES["mlp"].objective()
+    return objective, fg.Hessian(objective), dense_hessian(objective)
+
+
+def test_scaled_is_the_product_of_three_matrices():
+    objective, operator, dense = parts()
+    scales = map_tensors(torch.abs, objective.parameters)
+    diagonal = torch.diag(ravel(scales))
+    assert_close(Scaled(operator, scales).to_dense(), diagonal @ dense @ diagonal)
+
+
+def test_scales_may_broadcast():
+    objective, operator, dense = parts()
+    scales = {n: t.norm() for n, t in objective.parameters.items()}
+    full = {n: scales[n].expand_as(t) for n, t in objective.parameters.items()}
+    diagonal = torch.diag(ravel(full))
+    assert_close(Scaled(operator, scales).to_dense(), diagonal @ dense @ diagonal)
+
+
+def test_shifted():
+    _, operator, dense = parts()
+    expected = dense + 0.7 * torch.eye(dense.shape[0]).double()
+    assert_close(Shifted(operator, 0.7).to_dense(), expected)
+
+
+def test_compressed():
+    objective, operator, dense = parts()
+    unit = gaussian(objective.parameters, generator(0))
+    unit = scale(unit, 1 / norm(unit))
+    flat = ravel(unit)
+    projector = torch.eye(flat.numel()).double() - torch.outer(flat, flat)
+    compressed = Compressed(operator, lambda v: add(v, unit, -dot(v, unit)))
+    assert_close(compressed.to_dense(), projector @ dense @ projector)
+
+
+def test_products_are_counted_at_both_levels():
+    objective, operator, _ = parts()
+    shifted = Shifted(operator, 1.0)
+    shifted @ [objective.parameters] * 3
+    assert (shifted.products, operator.products) == (1, 1)
+    shifted @ ([objective.parameters] * 3)
+    assert (shifted.products, operator.products) == (4, 4)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import CASES, assert_close, lenet, mlp
+from torch import nn
+
+import flatgauge as fg
+from flatgauge.curvature.per_sample import (
+    Pass,
+    SquaredGradients,
+    by_slot,
+    sample_length,
+    samples_stand_alone,
+    take_samples,
+)
+from flatgauge.data import Batch
+from flatgauge.errors import LossError, ModelError, NonFiniteError
+from flatgauge.losses.loss import Rows
+from flatgauge.vectors import zeros_like
+
+
+def slopes(rows: Rows):
+    """One pass a slot with the derivative of the squared outputs: f itself."""
+    columns = rows.outputs.detach()[:, :, None]
+    return by_slot(rows, columns, torch.ones_like(columns[:, :1, 0]))
+
+
+def slowly(objective: fg.Objective):
+    """(1/N) Σ_rows (∇ ½‖f_row‖²)², row by row with plain autograd."""
+    total = zeros_like(objective.parameters)
+    with objective.isolated():
+        for batch in objective.batches():
+            point = objective.leaves()
+            rows = objective.loss.rows(*objective.evaluate(point, batch))
+            for f in rows.outputs:
+                value = f.square().sum() / 2
+                found = torch.autograd.grad(
+                    value,
+                    list(point.values()),
+                    retain_graph=True,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+                for name, slope in zip(point, found, strict=True):
+                    total[name] += slope.square()
+    return {name: tensor / objective.sample_count for name, tensor in total.items()}
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if CASES[name].mode == "eval"])
+def test_squares_are_those_of_single_rows(case):
+    x, y = CASES[case].data(5)
+    if CASES[case].tokens:
+        y[0, 1] = y[1] = -100
+    objective = fg.Objective(CASES[case].model(), (x, y), batch_size=3)
+    found = SquaredGradients(objective).mean(slopes)
+    assert_close(found, slowly(objective), 1e-11)
+
+
+IN_PLACE = nn.Sequential(
+    nn.Conv2d(1, 2, 3),
+    nn.BatchNorm2d(2),
+    nn.ReLU(inplace=True),
+    nn.Flatten(),
+    nn.Linear(72, 4),
+    nn.ReLU(inplace=True),
+    nn.Linear(4, 3),
+)
+
+
+@pytest.mark.parametrize(
+    "model", [lenet(), nn.Sequential(nn.Flatten(), mlp(64, 5, 3)), IN_PLACE]
+)
+def test_plain_networks_need_no_gradients_of_single_samples(model):
+    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    objective = fg.Objective(model.double(), (x, torch.arange(6) % 3))
+    assert SquaredGradients(objective).singly == []
+
+
+def test_in_place_activations_that_are_silent_on_the_first_samples():
+    """The samples that are checked leave every unit active; later ones do not."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 3))
+    model = model.double()
+    model[0].weight.data = torch.eye(2, dtype=torch.float64)
+    model[0].bias.data.zero_()
+    x = torch.tensor([[1.0, 2], [2, 1], [1, 1], [-1, 2], [2, -3], [-1, -1]]).double()
+    objective = fg.Objective(model, (x, torch.arange(6) % 3))
+    squares = SquaredGradients(objective)
+    assert squares.singly == []
+    assert_close(squares.mean(slopes), slowly(objective))
+
+
+def test_positive_and_negative_parts():
+    objective = CASES["mlp"].objective()
+
+    def signed(rows):
+        for sign in (1.0, 1.0, -1.0):
+            one = next(iter(slopes(rows)))
+            yield Pass(one.columns, one.signs * sign)
+
+    squares = SquaredGradients(objective)
+    plus, minus = squares.parts(signed)
+    once = squares.mean(slopes)
+    assert_close(plus, {n: 2 * t for n, t in once.items()})
+    assert_close(minus, once)
+
+
+def test_slots_hold_one_row_a_sample():
+    rows = Rows(torch.zeros(5, 2), torch.zeros(5).long(), torch.tensor([0, 0, 1, 3, 3]))
+    passes = list(by_slot(rows, torch.ones(5, 2, 2), torch.tensor([[1.0, -1.0]] * 5)))
+    used = [one.columns[:, 0].tolist() for one in passes]
+    assert used == [[1, 0, 1, 1, 0]] * 2 + [[0, 1, 0, 0, 1]] * 2
+    assert [one.signs.sum().item() for one in passes] == [3, -3, 2, -2]
+
+
+def test_batches_are_cut_into_samples():
+    x = {"x": torch.arange(6).reshape(3, 2)}
+    batch = Batch(0, (x, torch.arange(3)), x, torch.arange(3))
+    assert sample_length(batch) == 3
+    part = take_samples(batch, slice(1, 2))
+    assert part.inputs["x"].tolist() == [[2, 3]]
+    assert part.targets.tolist() == [1]
+    odd = Batch(0, (torch.zeros(3), torch.zeros(2)), torch.zeros(3), torch.zeros(2))
+    with pytest.raises(ModelError, match=r"leading sizes \[2, 3\]: give every tensor"):
+        sample_length(odd)
+
+
+def test_coupled_samples_are_refused():
+    class Centred(nn.Linear):
+        def forward(self, x):
+            return super().forward(x - x.mean(0))
+
+    objective = fg.Objective(Centred(4, 3).double(), CASES["mlp"].data())
+    assert not samples_stand_alone(objective)
+    assert samples_stand_alone(CASES["mlp"].objective())
+    with pytest.raises(ModelError, match="influence each other"):
+        SquaredGradients(objective)
+
+
+def test_a_callable_loss_is_refused():
+    with pytest.raises(LossError, match="use a named loss"):
+        SquaredGradients(CASES["mlp"].objective(lambda f, y: f.square().mean()))
+
+
+def test_results_that_are_not_finite():
+    class Root(nn.Linear):
+        def forward(self, x):
+            return super().forward(x * 0).abs().sqrt()
+
+    objective = fg.Objective(Root(4, 3, bias=False).double(), CASES["mlp"].data())
+    with pytest.raises(NonFiniteError, match="diagonal with respect to 'weight'"):
+        SquaredGradients(objective).mean(slopes)

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import KNOWN
+
+from flatgauge.errors import LossError
+from flatgauge.losses import NAMED, CallableLoss, resolve_loss
+from flatgauge.vectors import generator
+
+FORMS = KNOWN["closed_forms"]
+CLASSIFICATION = ["cross-entropy", "normalized-cross-entropy"]
+
+
+def example(name: str, classes: int, count: int = 5, seed: int = 0):
+    random = torch.Generator().manual_seed(seed)
+    outputs = torch.randn(count, classes, generator=random, dtype=torch.float64) * 2
+    if name == "mse":
+        return outputs, torch.randn(count, classes, generator=random).double()
+    return outputs, torch.randint(0, classes, (count,), generator=random)
+
+
+def hessians(loss, rows) -> torch.Tensor:
+    """∇²_f ℓ of each row by differentiating its value twice."""
+    found = []
+    for index in range(rows.outputs.shape[0]):
+
+        def value(f, index=index):
+            one = type(rows)(f[None], rows.targets[index : index + 1], rows.samples[:1])
+            return loss.values(one)[0]
+
+        found.append(torch.autograd.functional.hessian(value, rows.outputs[index]))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("logits", [(1, 2, -0.5), (10, 13, 5.5)])
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_normalized_cross_entropy_known_answers(logits, label):
+    loss = resolve_loss("normalized-cross-entropy")
+    outputs = torch.tensor([logits], dtype=torch.float64)
+    total, count = loss.total(outputs, torch.tensor([label]))
+    expected = float(FORMS["nCE(20) logits (1,2,-1/2)"][str(label)])
+    assert count == 1
+    assert float(total) == pytest.approx(expected, rel=1e-12)
+
+
+def test_normalized_cross_entropy_has_a_lower_bound():
+    one_hot = torch.eye(10, dtype=torch.float64)[:1] * 1e3
+    total, _ = resolve_loss("normalized-cross-entropy").total(
+        one_hot, torch.tensor([0])
+    )
+    key = "nCE lower bound K=10: ln(1+9 exp(-10/3))"
+    assert float(total) == pytest.approx(float(FORMS[key]), rel=1e-12)
+
+
+@pytest.mark.parametrize("classes", [3, 4, 7, 40])
+@pytest.mark.parametrize("name", [*CLASSIFICATION, "mse"])
+def test_hessian_columns_are_the_hessian(name, classes):
+    loss = NAMED[name]()
+    rows = loss.rows(*example(name, classes))
+    columns, signs = loss.hessian_columns(rows)
+    built = torch.einsum("mkr,mr,mlr->mkl", columns, signs, columns)
+    assert set(signs.unique().tolist()) <= {-1.0, 1.0}
+    torch.testing.assert_close(built, hessians(loss, rows), rtol=0, atol=2e-14)
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("name", ["cross-entropy", "mse"])
+def test_hessian_columns_of_few_outputs(name, classes):
+    loss = NAMED[name]()
+    rows = loss.rows(*example(name, classes))
+    columns, signs = loss.hessian_columns(rows)
+    built = torch.einsum("mkr,mr,mlr->mkl", columns, signs, columns)
+    torch.testing.assert_close(built, hessians(loss, rows), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("cross-entropy", 4),
+        ("normalized-cross-entropy", 4),
+        ("normalized-cross-entropy", 300),
+        ("mse", 4),
+    ],
+)
+def test_hessian_probes_are_unbiased(name, classes):
+    loss = NAMED[name]()
+    rows = loss.rows(*example(name, classes, count=2))
+    random, draws = generator(0), 4000 if classes < 10 else 1500
+    total = torch.zeros(2, classes, classes, dtype=torch.float64)
+    squares = torch.zeros_like(total)
+    for _ in range(draws):
+        plus, minus = loss.hessian_probe(rows, random)
+        share = plus[:, :, None] * plus[:, None, :]
+        if minus is not None:
+            share = share - minus[:, :, None] * minus[:, None, :]
+        total += share
+        squares += share**2
+    mean = total / draws
+    error = ((squares / draws - mean**2).clamp_min(0) / draws).sqrt()
+    distance = (mean - hessians(loss, rows)).abs()
+    assert bool((distance <= 5.5 * error + 1e-13).all())
+
+
+@pytest.mark.parametrize("name", CLASSIFICATION)
+def test_fisher_product_is_the_expectation_over_classes(name):
+    loss = NAMED[name]()
+    outputs, targets = example(name, 4, count=1)
+    rows = loss.rows(outputs, targets)
+    expected = torch.zeros(4, 4, dtype=torch.float64)
+    for label in range(4):
+        f = outputs.clone().requires_grad_()
+        value = loss.total(f, torch.tensor([label]))[0]
+        slope = torch.autograd.grad(value, f)[0][0]
+        expected += torch.exp(-value.detach()) * torch.outer(slope, slope)
+    units = torch.eye(4, dtype=torch.float64)
+    found = torch.stack([loss.fisher_product(rows, u[None])[0] for u in units])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+
+
+def test_sampled_targets_follow_the_model():
+    loss = resolve_loss("cross-entropy")
+    outputs = torch.tensor([[1.0, 0.0, -1.0]]).double().expand(4000, 3)
+    rows = loss.rows(outputs, torch.zeros(4000, dtype=torch.long))
+    drawn = loss.sample_targets(rows, generator(0)).targets
+    frequencies = drawn.bincount(minlength=3) / 4000
+    p = outputs[0].softmax(-1)
+    assert bool(((frequencies - p).abs() < 5 * (p * (1 - p) / 4000).sqrt()).all())
+
+
+def test_sampled_squared_error_has_variance_half_the_outputs():
+    loss = resolve_loss("mse")
+    rows = loss.rows(torch.ones(4000, 4).double(), torch.zeros(4000, 4))
+    noise = loss.sample_targets(rows, generator(0)).targets - 1
+    assert float(noise.var()) == pytest.approx(2.0, rel=0.1)
+    assert abs(float(noise.mean())) < 5 * math.sqrt(2 / 16000)
+
+
+def test_ignored_targets_are_left_out():
+    outputs = torch.randn(2, 3, 4, generator=generator(0)).double()
+    targets = torch.tensor([[0, -100, 2], [-100, -100, 3]])
+    loss = resolve_loss("cross-entropy")
+    total, count = loss.total(outputs, targets)
+    expected = F.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten(), reduction="sum"
+    )
+    rows = loss.rows(outputs, targets)
+    assert count == 3
+    assert rows.samples.tolist() == [0, 0, 1]
+    assert float(total) == pytest.approx(float(expected), rel=1e-15)
+
+
+@pytest.mark.parametrize("name", CLASSIFICATION)
+def test_a_batch_without_valid_targets_adds_nothing(name):
+    total, count = NAMED[name]().total(torch.randn(2, 4), torch.tensor([-100, -100]))
+    assert (float(total), count) == (0.0, 0)
+
+
+def test_classes_in_the_second_dimension():
+    outputs = torch.randn(2, 5, 3, 4, generator=generator(0))
+    targets = torch.randint(0, 5, (2, 3, 4), generator=generator(1))
+    total, count = resolve_loss("cross-entropy").total(outputs, targets)
+    assert count == 24
+    expected = F.cross_entropy(outputs, targets, reduction="sum")
+    assert float(total) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 3), (2, 4, 4, 4)])
+def test_ambiguous_layouts_are_refused(shape):
+    targets = torch.zeros(shape[0], *shape[2:], dtype=torch.long)
+    with pytest.raises(
+        LossError, match="dimension 1 or in the last one: pass forward="
+    ):
+        resolve_loss("cross-entropy").total(torch.zeros(shape), targets)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "words"),
+    [
+        (torch.zeros(3), torch.zeros(3).long(), r"\[batch, classes\]"),
+        ({"a": torch.zeros(3, 2)}, torch.zeros(3).long(), "pass forward="),
+        (torch.zeros(3, 2), torch.zeros(3), "integer class targets"),
+        (torch.zeros(3, 2), [0, 1, 0], "integer class targets"),
+        (torch.zeros(3, 2), torch.zeros(4).long(), "do not fit targets"),
+        (torch.zeros(3, 2), torch.tensor([0, 1, 2]), "a target is 2.* 0 to 1"),
+        (torch.zeros(3, 2), torch.tensor([0, -1, 0]), "a target is -1"),
+    ],
+)
+@pytest.mark.parametrize("name", CLASSIFICATION)
+def test_classification_refuses(name, outputs, targets, words):
+    with pytest.raises(LossError, match=words):
+        NAMED[name]().total(outputs, targets)
+
+
+def test_normalized_cross_entropy_refuses_two_classes():
+    with pytest.raises(
+        LossError, match=r"piecewise constant for 2 classes.*cross-entropy"
+    ):
+        resolve_loss("normalized-cross-entropy").total(
+            torch.randn(3, 2), torch.zeros(3).long()
+        )
+
+
+def test_normalized_cross_entropy_refuses_equal_scores():
+    outputs = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.5, 0.5]])
+    with pytest.raises(
+        LossError, match=r"all class scores are equal, as in 1 of 2 rows"
+    ):
+        resolve_loss("normalized-cross-entropy").total(outputs, torch.tensor([0, 1]))
+
+
+def test_squared_error_takes_a_missing_last_dimension():
+    total, count = resolve_loss("mse").total(torch.ones(3, 1), torch.zeros(3))
+    assert (float(total), count) == (3.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets"),
+    [
+        (torch.zeros(3, 2), torch.zeros(3)),
+        (torch.zeros(3), torch.zeros(3, 1)),
+        (torch.tensor(0.0), torch.tensor(0.0)),
+        ([torch.zeros(3)], torch.zeros(3)),
+    ],
+)
+def test_squared_error_refuses(outputs, targets):
+    with pytest.raises(LossError, match="targets of the outputs' shape"):
+        resolve_loss("mse").total(outputs, targets)
+
+
+def test_losses_are_found_by_name():
+    assert [resolve_loss(name).name for name in NAMED] == list(NAMED)
+    loss = resolve_loss("mse")
+    assert resolve_loss(loss) is loss
+    with pytest.raises(
+        LossError, match=r"'hinge' is not known.*'cross-entropy'.*callable"
+    ):
+        resolve_loss("hinge")
+
+
+class TestCallable:
+    """A user's function of outputs and targets."""
+
+    def test_a_mean_counts_for_its_samples(self):
+        loss = CallableLoss(lambda f, y: F.mse_loss(f, y))
+        total, count = loss.total(torch.full((4, 2), 3.0), torch.zeros(4, 2))
+        assert (float(total), count) == (36.0, 4)
+
+    def test_a_mean_over_tokens_counts_for_the_valid_ones(self):
+        targets = torch.tensor([[0, -100, 1], [2, 1, -100]])
+        outputs = torch.randn(2, 4, 3, generator=generator(0))
+        loss = CallableLoss(F.cross_entropy)
+        total, count = loss.total(outputs, targets)
+        assert count == 4
+        expected = F.cross_entropy(outputs, targets, reduction="sum")
+        assert float(total) == pytest.approx(float(expected), rel=1e-6)
+
+    def test_values_are_summed(self):
+        loss = CallableLoss(lambda f, y: (f - y).square().sum(1))
+        total, count = loss.total(torch.full((4, 2), 3.0), torch.zeros(4, 2))
+        assert (float(total), count) == (72.0, 4)
+
+    def test_one_value_a_sample_for_token_outputs(self):
+        loss = CallableLoss(
+            lambda f, y: F.cross_entropy(f, y, reduction="none").mean(1)
+        )
+        _, count = loss.total(torch.randn(2, 4, 3), torch.zeros(2, 3).long())
+        assert count == 2
+
+    @pytest.mark.parametrize(
+        ("outputs", "targets", "expected"),
+        [
+            (torch.zeros(5, 2), (torch.zeros(5), torch.zeros(5)), 5),
+            ({"a": torch.zeros(5, 2)}, None, 5),
+            (torch.tensor(1.0), {"x": torch.zeros(6, 2)}, 6),
+            (torch.tensor(1.0), [torch.tensor(0.0), torch.zeros(7)], 7),
+            (torch.tensor(1.0), None, 1),
+        ],
+    )
+    def test_samples_are_counted_inside_nested_values(self, outputs, targets, expected):
+        loss = CallableLoss(lambda f, y: torch.tensor(2.0))
+        assert loss.total(outputs, targets)[1] == expected
+
+    def test_nothing_valid_adds_nothing(self):
+        targets = torch.full((2, 3), -100)
+        total, count = CallableLoss(F.cross_entropy).total(
+            torch.randn(2, 4, 3), targets
+        )
+        assert (float(total), count) == (0.0, 0)
+
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            (torch.zeros(3, 2), r"returned shape \(3, 2\) for a batch of 3"),
+            (torch.zeros(5), r"returned shape \(5,\)"),
+            (1.5, "returned float, not a floating tensor"),
+            (torch.tensor(1), "returned Tensor, not a floating tensor"),
+            (None, "returned NoneType"),
+        ],
+    )
+    def test_wrong_shapes_are_refused(self, value, words):
+        def constant(outputs, targets):
+            return value
+
+        with pytest.raises(LossError, match=f"'constant' {words}"):
+            CallableLoss(constant).total(torch.zeros(3, 2), torch.zeros(3, 2))
+
+    def test_failures_are_told_with_the_shapes(self):
+        loss = CallableLoss(lambda f, y: (f - y).mean())
+        with pytest.raises(LossError, match=r"failed on .*\[\(3, 2\), \(4, 5\)\]"):
+            loss.total(torch.zeros(3, 2), torch.zeros(4, 5))

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from flatgauge.report.figures import figures
+from flatgauge.report.page import fragment, render
+from flatgauge.report.verdict import verdict
+from flatgauge.report.words import number
+from flatgauge.results import Report, Status
+from pages import (
+    REQUESTS,
+    Text,
+    audit_row,
+    full,
+    measurement,
+    provenance,
+    small,
+    strings,
+)
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"'><img src=x onerror=alert(1)>",
+    "</script><script>alert(1)</script>",
+    "two\nlines\r\nand a tab\t",
+    "{{ 7 * 7 }} {% raw %}",
+    "x" * 10_000,
+]
+
+
+@pytest.mark.parametrize("build", [small, full])
+def test_every_measurement_is_visible(build):
+    report = build()
+    text = Text(render(report.to_dict())).text
+    for request, one in report.measurements.items():
+        assert request in text
+        assert number(one.value) in text
+        if one.uncertainty is not None:
+            assert f"± {number(one.uncertainty, 2)}" in text
+    assert "there is no second class." in text
+
+
+def test_the_page_is_drawn_from_json_alone(tmp_path):
+    report = full()
+    report.to_json(tmp_path / "report.json")
+    again = Report.from_json(tmp_path / "report.json")
+    again.to_html(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == render(report.to_dict())
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    html = render(full().to_dict())
+    without_scripts = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.findall(r"""(?:src|href)=["'](?!#)""", without_scripts)
+    assert "default-src 'none'" in html
+    assert html.count("plotly.js v") == 1
+
+
+def test_a_page_without_figures_does_not_carry_plotly():
+    assert len(render(small().to_dict())) < 60_000
+
+
+def test_sections_come_in_their_order():
+    html = render(full().to_dict())
+    order = [
+        "verdict",
+        "audit",
+        "comparison",
+        "layers",
+        "spectrum",
+        "landscapes",
+        "symmetries",
+        "convergence",
+        "provenance",
+        "reading",
+    ]
+    places = [html.index(f'<section id="{name}">') for name in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_strings_are_escaped(hostile):
+    plain = full().to_dict()
+    request = hostile
+    bad = measurement(hostile, 1.5, message=hostile, options={hostile: hostile})
+    bad = replace(bad, details={"layers": {hostile: 1.0}, "method": hostile})
+    report = Report(
+        {request: bad},
+        provenance(model=hostile, loss=hostile, device=hostile, time=hostile),
+        {
+            "measures": {
+                request: {
+                    "title": hostile,
+                    "formula": hostile,
+                    "reference": hostile,
+                    "flatter": hostile,
+                    "invariant_to": [hostile],
+                }
+            },
+            "audit": {
+                "rows": [audit_row(request, hostile, False, 0.5, 2.0, "moves")],
+                "function_change": {hostile: 0.0},
+                "sharpened": None,
+            },
+            "landscapes": [
+                {
+                    **plain["extras"]["landscapes"][0],
+                    "title": hostile,
+                    "labels": [hostile],
+                    "kind": hostile,
+                    "normalize": hostile,
+                }
+            ],
+            "spectrum": {**plain["extras"]["spectrum"], "message": hostile},
+            "symmetries": {"dimension": 1, "text": hostile},
+        },
+    )
+    clean = Text(render(full().to_dict()))
+    page = Text(render(report.to_dict()))
+    assert set(page.tags) <= set(clean.tags) | {"ul", "li"}
+    assert page.tags.count("script") == clean.tags.count("script")
+    assert page.handlers == []
+    assert " ".join(hostile.split()) in page.text
+    assert Text(fragment(report.to_dict())).tags.count("script") == 0
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_figures_hold_no_tags_of_strangers(hostile):
+    extras = {
+        "comparison": {
+            "names": [hostile, "b"],
+            "rows": [
+                {
+                    "measure": hostile,
+                    "values": {hostile: 1.0, "b": 2.0},
+                    "uncertainties": {hostile: None, "b": None},
+                }
+            ],
+        },
+        "audit": {
+            "rows": [audit_row(hostile, hostile, False, 0.5, 2.0, "moves")],
+            "function_change": {},
+        },
+    }
+    drawn = figures({"extras": extras, "measurements": {}})
+    for one in strings(drawn):
+        assert "<" not in one.replace("<br>", "").replace("<extra></extra>", "")
+        assert len(one) < 300
+
+
+def test_a_sign_change_and_a_missing_ratio_do_not_break_the_figure():
+    rows = [
+        audit_row("a", "permutation", False, -1.0, 2.0, "moves"),
+        audit_row("b", "permutation", False, None, None, "not judged"),
+        audit_row("c", "permutation", False, 1e-300, 1e300, "moves"),
+    ]
+    audit = {"rows": rows, "function_change": {}}
+    figure = figures({"extras": {"audit": audit}, "measurements": {}})["audit"]
+    assert [x for trace in figure["data"] for x in trace["x"]] == [1e-300, 1e300, None]
+    json.dumps(figure, allow_nan=False)
+
+
+def test_the_headline_names_what_moved_and_what_did_not():
+    headline, sentences = verdict(full().to_dict())
+    assert "Trace of the Hessian moved by a factor of 14.0" in headline
+    assert "normalized-sharpness did not move" in headline
+    assert any("×1,024 sharper" in one for one in sentences)
+    # The output scaling moved it further, but it changes the outputs.
+    assert "9" not in headline
+
+
+def test_a_violated_claim_comes_first():
+    report = full()
+    report.extras["audit"]["rows"][2]["verdict"] = "claim violated"
+    headline, _ = verdict(report.to_dict())
+    assert headline.startswith("A claim did not hold: normalized-sharpness")
+
+
+def test_doubtful_numbers_are_told_in_words():
+    headline, sentences = verdict(small().to_dict())
+    assert headline.startswith("2 of 3 numbers can be quoted")
+    assert sentences == ["riemannian[metric=node]: there is no second class."]
+
+
+def test_an_empty_report_says_so():
+    assert "Nothing was measured." in render(Report({}, provenance()).to_dict())
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_has_words(status):
+    one = measurement("hessian-trace", None, status=status)
+    render(Report({"hessian-trace": one}, provenance()).to_dict())
+
+
+def test_provenance_holds_every_value_in_full():
+    html = Text(render(small().to_dict())).text
+    assert "hessian-trace = 11.0234 (exact; tol=0.001)" in html
+    assert "00112233aabbccdd" in html
+
+
+def test_the_notebook_shows_the_table_without_scripts():
+    html = full()._repr_html_()
+    assert "<script" not in html
+    assert REQUESTS[0] in html
+
+
+def test_extreme_numbers_stay_short():
+    for value in (1e300, -1e-300, 123456789.0, 0.1 + 0.2, 10**14):
+        assert len(number(value)) < 20

@@ -1,0 +1,31 @@
+"""Symmetric matrices with chosen eigenvalues, shared by the tests of the solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from flatgauge.curvature.operator import DenseOperator
+from flatgauge.vectors import generator
+
+
+def operator_with(eigenvalues, seed=0, dtype=torch.float64):
+    """A dense operator with these eigenvalues in a random orthonormal basis."""
+    values = torch.as_tensor(np.asarray(eigenvalues, dtype=float))
+    draw = torch.randn(
+        len(values), len(values), generator=generator(seed), dtype=torch.float64
+    )
+    basis, _ = torch.linalg.qr(draw)
+    matrix = (basis * values) @ basis.T
+    return DenseOperator(((matrix + matrix.T) / 2).to(dtype))
+
+
+def exact(operator):
+    """All eigenvalues of the matrix as it is stored, ascending."""
+    return np.linalg.eigvalsh(operator.matrix.double().numpy())
+
+
+def network_like(size=200):
+    """A few large eigenvalues, a bulk near zero, some of it negative."""
+    bulk = np.random.default_rng(0).normal(0.0, 0.02, size - 8)
+    return np.concatenate([[10.0, 7.0, 4.0, 2.0, 1.0, 0.5, -0.5, -0.2], bulk])

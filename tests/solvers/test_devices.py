@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from flatgauge.curvature.operator import DenseOperator
+from flatgauge.solvers.density import spectral_density
+from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
+from flatgauge.solvers.power import power_method
+from flatgauge.solvers.trace import estimate_trace
+from solvers.spectra import network_like, operator_with
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.fixture
+def pair():
+    host = operator_with(network_like())
+    return host, DenseOperator(host.matrix.cuda())
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        lambda operator: largest_eigenvalue(operator, tol=1e-6).value,
+        lambda operator: eigenvalues(operator, k=3, which="both", tol=1e-6).values,
+        lambda operator: power_method(operator, tol=1e-6).value,
+        lambda operator: estimate_trace(operator).value,
+        lambda operator: estimate_trace(operator, 0.2, method="hutchinson").value,
+        lambda operator: estimate_trace(operator, 1e-9).value,
+        lambda operator: spectral_density(operator, steps=20).moment(2)[0],
+        lambda operator: spectral_density(operator, steps=200).moment(2)[0],
+    ],
+)
+def test_the_device_changes_nothing_but_rounding(pair, solver):
+    host, device = pair
+    assert solver(device) == pytest.approx(solver(host), rel=1e-9)

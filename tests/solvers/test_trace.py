@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from flatgauge.curvature.operator import DenseOperator
+from flatgauge.errors import NonFiniteError, OptionError
+from flatgauge.results import Status
+from flatgauge.solvers.trace import Trace, estimate_trace
+from flatgauge.solvers.xtrace import XTrace
+from flatgauge.vectors import generator
+from solvers.spectra import network_like, operator_with
+
+POWER_LAW = 5.0 / np.arange(1, 301) * np.where(np.arange(300) % 5 == 3, -0.5, 1.0)
+EXPONENTIAL = np.exp(-np.arange(200) / 10.0)
+SPECTRA = {"network": network_like(), "power": POWER_LAW, "exponential": EXPONENTIAL}
+
+
+def coverage(operator, seeds=200, **options):
+    truth = torch.trace(operator.matrix.double()).item()
+    runs = [estimate_trace(operator, seed=seed, **options) for seed in range(seeds)]
+    assert all(run.status is not Status.EXACT for run in runs)
+    inside = [low <= truth <= high for low, high in (run.interval() for run in runs)]
+    return np.mean(inside), runs
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize(("method", "target"), [("xtrace", 0.03), ("hutchinson", 0.15)])
+def test_the_interval_covers_the_trace(name, method, target):
+    operator = operator_with(SPECTRA[name])
+    share, runs = coverage(operator, method=method, target=target, max_products=190)
+    assert 0.90 <= share <= 0.99
+    assert all(run.status is Status.ESTIMATED for run in runs)
+    assert all(run.standard_error <= target * run.value for run in runs)
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_the_interval_covers_the_trace_when_the_products_run_out(method):
+    operator = operator_with(POWER_LAW)
+    share, runs = coverage(operator, method=method, target=1e-4, max_products=48)
+    assert 0.90 <= share <= 0.995
+    assert all(run.status is Status.NOT_CONVERGED for run in runs)
+    assert all("max_products=48" in run.message for run in runs)
+    assert all(run.products == 48 for run in runs)
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_the_estimate_is_not_biased(method):
+    operator = operator_with(SPECTRA["network"])
+    truth = torch.trace(operator.matrix).item()
+    values = [
+        estimate_trace(operator, 0.5, 40, seed, method).value for seed in range(300)
+    ]
+    error = np.std(values) / math.sqrt(len(values))
+    assert abs(np.mean(values) - truth) < 4 * error
+
+
+def test_the_leave_one_out_estimates_are_what_they_are_defined_to_be():
+    operator = operator_with(SPECTRA["network"], seed=4)
+    estimator = XTrace(operator, generator(0))
+    estimator.grow(13)
+    signs = torch.cat(estimator._signs).double().T
+    matrix = operator.matrix
+    expected = []
+    for left_out in range(13):
+        others = [column for column in range(13) if column != left_out]
+        basis, _ = torch.linalg.qr(matrix @ signs[:, others])
+        probe = signs[:, left_out] - basis @ (basis.T @ signs[:, left_out])
+        inside = torch.trace(basis.T @ matrix @ basis)
+        expected.append((inside + probe @ matrix @ probe).item())
+    assert estimator.estimate()[0] == pytest.approx(np.mean(expected), rel=1e-10)
+
+
+def test_xtrace_beats_hutchinson_on_the_spectrum_of_a_network():
+    operator = operator_with(SPECTRA["network"])
+    by_x = estimate_trace(operator, target=0.02)
+    by_h = estimate_trace(operator, target=0.1, method="hutchinson", max_products=199)
+    assert by_x.products < by_h.products
+    assert by_x.standard_error < by_h.standard_error
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_low_rank_is_found_exactly(dtype):
+    operator = operator_with([5.0, 2.0, -1.0] + [0.0] * 97, dtype=dtype)
+    found = estimate_trace(operator, target=1e-4)
+    truth = torch.trace(operator.matrix.double()).item()
+    assert found.status is Status.ESTIMATED
+    assert found.products == 16
+    assert abs(found.value - truth) <= 1e3 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_a_vanishing_trace_ends_the_search(method):
+    half = np.linspace(0.1, 3.0, 100)
+    operator = operator_with([*half, *-half])
+    found = estimate_trace(operator, 0.1, method=method, max_products=180)
+    assert found.status is Status.ESTIMATED
+    assert "cannot be told from zero" in found.message
+    low, high = found.interval(0.999)
+    assert low < 0 < high
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_the_zero_operator(method):
+    found = estimate_trace(DenseOperator(torch.zeros(100, 100)), method=method)
+    assert (found.value, found.standard_error) == (0.0, 0.0)
+    assert found.status is Status.ESTIMATED
+
+
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_small_operators_are_exact(size):
+    operator = operator_with(np.arange(1.0, size + 1))
+    found = estimate_trace(operator)
+    assert found.status is Status.EXACT
+    assert found.value == pytest.approx(size * (size + 1) / 2, rel=1e-14)
+    assert found.products == operator.products == size
+    assert found.interval() == (found.value, found.value)
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_it_turns_exact_where_that_is_cheaper(method):
+    operator = operator_with(np.linspace(-1.0, 2.0, 100))
+    found = estimate_trace(operator, target=1e-6, method=method)
+    assert found.status is Status.EXACT
+    assert found.value == pytest.approx(50.0, rel=1e-13)
+    assert found.products == operator.products < 250
+
+
+def test_the_interval_is_student_s():
+    found = Trace(1.0, 0.5, 7.0, Status.ESTIMATED, "", 16, 8)
+    assert found.interval(0.95) == pytest.approx((1 - 1.182312, 1 + 1.182312), abs=1e-5)
+
+
+def test_the_seed_decides_and_the_products_are_counted():
+    operator = operator_with(SPECTRA["network"])
+    first, again, other = (
+        estimate_trace(operator, 0.2, seed=seed) for seed in (0, 0, 1)
+    )
+    assert first.value == again.value != other.value
+    assert operator.products == first.products + again.products + other.products
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "guess"}, "'guess'"),
+        ({"target": 0.0}, "target=0"),
+        ({"max_products": 3}, "raise it to 16"),
+    ],
+)
+def test_bad_options_are_refused(options, said):
+    with pytest.raises(OptionError, match=said):
+        estimate_trace(operator_with(SPECTRA["network"]), **options)
+
+
+@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
+def test_non_finite_products_are_refused(method):
+    matrix = torch.full((100, 100), float("nan"))
+    with pytest.raises(NonFiniteError, match="NaN or infinite"):
+        estimate_trace(DenseOperator(matrix), method=method)

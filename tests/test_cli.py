@@ -1,0 +1,190 @@
+"""The command line, called as its entry point calls it; see also test_cli_process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flatgauge as fg
+from flatgauge.cli import main
+from users import namespace, net
+
+__all__ = ["net"]
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: without_times(item)
+            for key, item in value.items()
+            if key not in ("time", "seconds")
+        }
+    return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def test_json_equals_that_of_the_python_call(net, tmp_path, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:batches", "--seed", "3"]
+    arguments += ["--measure", "hessian-trace"]
+    arguments += ["--measure", "riemannian-spectral-norm[metric=node]"]
+    arguments += ["--option", "riemannian-spectral-norm.tol=1e-6"]
+    assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
+    out = capsys.readouterr().out
+    user = namespace(net)
+    report = fg.measure(
+        fg.Objective(user["model"](), user["batches"]()),
+        "hessian-trace",
+        "riemannian-spectral-norm[metric=node]",
+        options={"riemannian-spectral-norm": {"tol": 1e-6}},
+        seed=3,
+    )
+    report.to_json(tmp_path / "b.json")
+    assert without_times(load(tmp_path / "a.json")) == without_times(
+        load(tmp_path / "b.json")
+    )
+    assert str(report) in out
+
+
+def measured(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "found.json"
+    command = ["measure", *arguments, "--measure", "hessian-trace"]
+    assert main([*command, "--json", str(path)]) == 0
+    return load(path)
+
+
+def test_data_of_every_form_give_the_same_number(net, tmp_path):
+    values = {
+        name: measured([f"{net}:model", f"{net}:{name}", *more], tmp_path)
+        for name, more in {
+            "data": [],
+            "batches": [],
+            "loader": [],
+            "dataset": ["--batch-size", "3"],
+        }.items()
+    }
+    traces = [v["measurements"]["hessian-trace"]["value"] for v in values.values()]
+    assert traces == pytest.approx([traces[0]] * 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["data", "batches", "loader", "dataset"])
+def test_max_samples_takes_the_first(net, tmp_path, name):
+    more = ["--batch-size", "4"] if name == "dataset" else []
+    arguments = [f"{net}:model", f"{net}:{name}", "--max-samples", "6", *more]
+    found = measured(arguments, tmp_path)
+    assert found["provenance"]["samples"] == 6
+    user = namespace(net)
+    inputs, targets = user["data"]()
+    expected = fg.Objective(user["model"](), (inputs[:6], targets[:6])).value()
+    assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_precision_mode_and_loss_are_passed_on(net, tmp_path):
+    arguments = [f"{net}:model", f"{net}:data", "--dtype", "float32", "--mode", "train"]
+    arguments += ["--loss", "normalized-cross-entropy", "--device", "cpu"]
+    facts = measured(arguments, tmp_path)["provenance"]
+    assert facts["dtype"] == "float32"
+    assert facts["mode"] == "train"
+    assert facts["loss"] == "normalized-cross-entropy"
+
+
+def test_a_module_of_a_package_and_the_digits(net, tmp_path):
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "small.py").write_text(
+        "from torch import nn\n"
+        "def model():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    arguments = ["own_package.small:model", "digits", "--max-samples", "50"]
+    assert measured(arguments, tmp_path)["provenance"]["samples"] == 50
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_weights_are_loaded(net, tmp_path, suffix):
+    model = namespace(net)["model"]()
+    state = {name: 2 * tensor for name, tensor in model.state_dict().items()}
+    path = tmp_path / f"weights.{suffix}"
+    if suffix == "pt":
+        torch.save(state, path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(state, path)
+    found = measured([f"{net}:model", f"{net}:data", "--weights", str(path)], tmp_path)
+    model.load_state_dict(state)
+    expected = fg.Objective(model, namespace(net)["data"]()).value()
+    assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
+    weights = {}
+    for name, factor in (("one", 1.0), ("two", 1.5)):
+        state = namespace(net)["model"]().state_dict()
+        weights[name] = tmp_path / f"{name}.pt"
+        torch.save({key: factor * value for key, value in state.items()}, weights[name])
+    model, data = f"{net}:model", f"{net}:data"
+    quick = ["--measure", "hessian-trace"]
+    pairs = [f"{name}={path}" for name, path in weights.items()]
+    commands = {
+        "audit": (["audit", model, data, "--elements", "1", *quick], "audit"),
+        "compare": (["compare", model, data, *pairs, *quick], "comparison"),
+        "symmetries": (["symmetries", model, data], "symmetries"),
+        "spectrum": (["spectrum", model, data, "--k", "2", *quick], "spectrum"),
+        "landscape": (["landscape", model, data, "--points", "5"], "landscapes"),
+        "between": (
+            ["landscape", model, data, "--to", str(weights["two"]), "--points", "3"],
+            "landscapes",
+        ),
+    }
+    for name, (arguments, extra) in commands.items():
+        json_path, page = tmp_path / f"{name}.json", tmp_path / f"{name}.html"
+        files = ["--json", str(json_path), "--out", str(page)]
+        assert main([*arguments, *files]) == 0, capsys.readouterr().err
+        assert extra in load(json_path)["extras"]
+        assert page.stat().st_size > 10_000
+        again = tmp_path / "again.html"
+        assert main(["report", str(json_path), "--out", str(again)]) == 0
+        assert again.read_text() == page.read_text()
+    between = load(tmp_path / "between.json")["extras"]["landscapes"][0]
+    assert between["kind"] == "between checkpoints"
+    assert between["axes"] == [[0.0, 0.5, 1.0]]
+    comparison = load(tmp_path / "compare.json")["extras"]["comparison"]
+    assert comparison["names"] == ["one", "two"]
+
+
+def test_list_names_every_measure(capsys):
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    for one in fg.list_measures():
+        assert one.name in out
+        assert one.title in out
+
+
+COMMANDS = ["measure", "audit", "compare", "symmetries", "landscape", "spectrum"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "report", "list", "demo", "papers"])
+def test_help_teaches_with_an_example(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert f"Example: flatgauge {command}" in capsys.readouterr().out
+
+
+def test_unconverged_numbers_exit_with_one_under_strict(net, tmp_path, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:data"]
+    arguments += ["--measure", "hessian-spectral-norm", "--option"]
+    arguments += ["hessian-spectral-norm.max_steps=1"]
+    arguments += ["--json", str(tmp_path / "a.json")]
+    assert main(arguments) == 0
+    (tmp_path / "a.json").unlink()
+    assert main([*arguments, "--strict"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("flatgauge: hessian-spectral-norm:")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "a.json").exists()
