@@ -159,6 +159,23 @@ def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
     assert comparison["names"] == ["one", "two"]
 
 
+def test_checkpoints_are_compared_on_the_same_data(net, tmp_path):
+    """Also where the data function draws anew at every call."""
+    path = Path(net)
+    path.write_text(
+        path.read_text() + "\ndef drawn():\n"
+        "    inputs = torch.randn(10, 3, dtype=torch.float64)\n"
+        "    return inputs, torch.randint(0, 3, (10,))\n"
+    )
+    weights = str(tmp_path / "same.pt")
+    torch.save(namespace(net)["model"]().state_dict(), weights)
+    arguments = ["compare", f"{net}:model", f"{net}:drawn"]
+    arguments += [f"a={weights}", f"b={weights}", "--measure", "hessian-trace"]
+    assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
+    row = load(tmp_path / "a.json")["extras"]["comparison"]["rows"][0]
+    assert row["values"]["a"] == row["values"]["b"]
+
+
 def test_list_names_every_measure(capsys):
     assert main(["list"]) == 0
     out = capsys.readouterr().out

@@ -82,6 +82,7 @@ def model():
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(
         vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2,
+        bos_token_id=0, eos_token_id=0,
         attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
     ))
 
@@ -107,7 +108,7 @@ def data():
     "regression": """
 def model():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    return nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)).double()
 
 def data():
     random = torch.Generator().manual_seed(1)

@@ -79,7 +79,7 @@ def test_interrupt_is_one_sentence_and_leaves_no_file(net, tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert error == "flatgauge: stopped; nothing was written.\n"
+    assert error == "flatgauge: stopped; no half-written file is left.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 

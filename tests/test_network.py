@@ -325,5 +325,7 @@ def test_batches_on_another_device_are_moved():
     objective = fg.Objective(mlp(4, 3).double(), [(X.cuda(), Y.cuda())])
     assert objective.device.type == "cpu"
     mixed = nn.Sequential(nn.Linear(4, 3).cuda(), nn.Linear(3, 3)).double()
-    with pytest.raises(ModelError, match=r"several devices \(cpu, cuda:0\): pass device="):
+    with pytest.raises(
+        ModelError, match=r"several devices \(cpu, cuda:0\): pass device="
+    ):
         fg.Objective(mixed, (X, Y))

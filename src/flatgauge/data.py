@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset
 
 from flatgauge.errors import DataError
+from flatgauge.memory import free_memory
 
 LABELS = "labels"
 
@@ -52,12 +53,34 @@ class Batches:
         self.device = device
         self.dtype = dtype
         self.any_batch = any_batch
+        self._room = 0
+        self._held: list[Batch] | None = None
+
+    def hold_from_now_on(self) -> None:
+        """Keep the batches on the device after the next whole pass, if they fit.
+
+        Only where they are copies of ours: batches of a DataLoader, or on another device
+        than the user's. A quarter of the free memory is taken at most.
+        """
+        if self.device.type != "cpu" or isinstance(self.source, DataLoader):
+            self._room = free_memory(self.device) // 4
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._held is not None:
+            yield from self._held
+            return
+        held: list[Batch] = []
+        size = 0
         for index, whole in enumerate(self.source):
             moved = map_nested(self._place, whole)
             inputs, targets = self._split(moved, index)
-            yield Batch(index, moved, inputs, targets)
+            batch = Batch(index, moved, inputs, targets)
+            size += sum(tensor.nbytes for tensor in tensors_in(moved))
+            if size <= self._room:
+                held.append(batch)
+            yield batch
+        if 0 < size <= self._room:
+            self._held = held
 
     def _place(self, tensor: Tensor) -> Tensor:
         if tensor.is_inference():

@@ -11,6 +11,7 @@ import copy
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,6 +92,7 @@ def isolated(
     *,
     recurrent: bool = False,
     weight_norm: bool = False,
+    tf32: bool = False,
     seed: int = 0,
 ) -> Iterator[None]:
     """Fixed random states, full precision, kernels with second derivatives.
@@ -102,6 +104,7 @@ def isolated(
         data: a DataLoader, whose own generators are put back too.
         recurrent: replace fused recurrent kernels by differentiable ones.
         weight_norm: replace the fused weight norm, whose second derivative is wrong.
+        tf32: whether a GPU may round the factors of float32 products to 10 bits.
         seed: the state that shuffling and random layers see inside.
     """
     with ExitStack() as stack:
@@ -111,6 +114,8 @@ def isolated(
         stack.enter_context(_random_states_kept(device, data, seed))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(_attention_fast_path_off())
+        if device.type == "cuda":
+            stack.enter_context(_precision("tf32" if tf32 else "ieee"))
         if recurrent:
             stack.enter_context(_fused_kernels_off())
         if weight_norm:
@@ -183,6 +188,21 @@ def _fused_kernels_off() -> Iterator[None]:
     finally:
         torch.backends.cudnn.enabled = cudnn
         torch._C._set_mkldnn_enabled(mkldnn)
+
+
+@contextmanager
+def _precision(wanted: str) -> Iterator[None]:
+    """How GPUs multiply float32 matrices and convolve, for the time being."""
+    cudnn: Any = torch.backends.cudnn
+    places: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn]
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = wanted
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
 
 
 @contextmanager

@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
-from flatgauge.errors import (
-    DataError,
-    ModelError,
-    NonFiniteError,
-    NotDeterministicError,
-)
+from flatgauge.errors import ModelError, NonFiniteError, OptionError
 from flatgauge.isolation import check_private, isolated
 from flatgauge.losses import Loss, resolve_loss
 from flatgauge.network import Forward, Network
+from flatgauge.passes import Pass, check_agreement
 from flatgauge.vectors import (
     Params,
     add,
@@ -35,8 +30,7 @@ from flatgauge.vectors import (
 )
 
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
-# Relative differences that rounding alone can make between two passes.
-AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
+PRECISIONS = ("ieee", "tf32")
 
 
 class Objective:
@@ -62,6 +56,8 @@ class Objective:
         params: a predicate on names that chooses the parameters, frozen ones included;
             by default those that require gradients.
         forward: callable(model, batch) -> outputs, instead of our own call.
+        precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
+            your own global setting is not used and not changed.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -83,7 +79,11 @@ class Objective:
         mode: str = "eval",
         params: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
+        precision: str = "ieee",
     ):
+        if precision not in PRECISIONS:
+            raise OptionError(f"precision= is '{precision}': use 'ieee' or 'tf32'.")
+        self.precision = precision
         self.loss = resolve_loss(loss)
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
@@ -105,6 +105,7 @@ class Objective:
         self.parameters: Params = self.network.parameters
         check_finite_parameters(self.parameters)
         self._check_two_passes()
+        self._batches.hold_from_now_on()
         self._check_reach(model)
 
     @property
@@ -180,6 +181,7 @@ class Objective:
             self._batches.source,
             recurrent=self.network.recurrent,
             weight_norm=self.network.weight_norm,
+            tf32=self.precision == "tf32",
             seed=seed,
         )
 
@@ -200,7 +202,7 @@ class Objective:
 
     def batch_total(self, params: Params, batch: Batch) -> Tensor:
         """The sum of the losses of one batch, differentiable in `params`."""
-        return self.loss.total(*self.evaluate(params, batch))[0]
+        return self.loss.sum(*self.evaluate(params, batch))
 
     def _clone(self) -> Objective:
         twin = object.__new__(Objective)
@@ -208,7 +210,7 @@ class Objective:
         twin._value = None
         return twin
 
-    def _pass(self, seed: int) -> _Pass:
+    def _pass(self, seed: int) -> Pass:
         """One pass over the data, without derivatives."""
         total, rows, batches, reach = 0.0, 0, 0, 0.0
         # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
@@ -227,43 +229,14 @@ class Objective:
                 batches += 1
                 if isinstance(outputs, Tensor) and outputs.numel():
                     reach = max(reach, float(outputs.detach().abs().max()))
-        return _Pass(total / max(rows, 1), rows, batches, reach)
+        return Pass(total / max(rows, 1), rows, batches, reach)
 
     def _check_two_passes(self) -> None:
         """Two passes under different random states must give the same loss."""
         first, again = self._pass(seed=0), self._pass(seed=1)
-        if first.rows == 0:
-            raise DataError(
-                "the data have no sample with a valid target: give at least one batch."
-            )
+        check_agreement(first, again, self.loss, self.dtype, self.network.mode)
         self._value: float | None = first.value
         self.sample_count, self.batch_count = first.rows, first.batches
-        if (first.rows, first.batches) != (again.rows, again.batches):
-            raise NotDeterministicError(
-                f"two passes over the data gave {first.rows} and {again.rows} samples in "
-                f"{first.batches} and {again.batches} batches: give data that stay the "
-                "same."
-            )
-        difference = abs(first.value - again.value)
-        allowed = AGREEMENT[self.dtype] * abs(first.value) + self._rounding(first)
-        if difference > allowed:
-            advice = (
-                "set dropout to 0 (or use mode='eval') and stop shuffling, which changes "
-                "the batch statistics"
-                if self.network.mode == "train"
-                else "turn off random augmentation and random layers"
-            )
-            raise NotDeterministicError(
-                f"two passes over the same data gave the losses {first.value:.9g} and "
-                f"{again.value:.9g}: {advice}."
-            )
-
-    def _rounding(self, one: _Pass) -> float:
-        """What rounding of the outputs can add to a mean loss that is nearly 0."""
-        slack = 4 * torch.finfo(self.dtype).eps * one.reach
-        if self.loss.classification:
-            return slack
-        return slack * (2 * math.sqrt(abs(one.value)) + slack)
 
     def _check_reach(self, model: nn.Module) -> None:
         """Every parameter that the loss depends on must be one that we can replace."""
@@ -284,13 +257,3 @@ class Objective:
             "the loss does not depend on any of the chosen parameters: check params=, "
             "and that forward= uses the model that it is given."
         )
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """The mean loss, the rows and batches it came from, and the largest output."""
-
-    value: float
-    rows: int
-    batches: int
-    reach: float

@@ -312,3 +312,31 @@ class TestCallable:
         loss = CallableLoss(lambda f, y: (f - y).mean())
         with pytest.raises(LossError, match=r"failed on .*\[\(3, 2\), \(4, 5\)\]"):
             loss.total(torch.zeros(3, 2), torch.zeros(4, 5))
+
+
+@pytest.mark.parametrize("name", CLASSIFICATION)
+def test_ignored_rows_may_hold_anything(name):
+    """Padding often has equal scores, where the normalized loss is not defined."""
+    outputs = torch.randn(3, 4, generator=generator(0)).double()
+    outputs[1] = 0.5
+    outputs.requires_grad_()
+    targets = torch.tensor([0, -100, 2])
+    loss = NAMED[name]()
+    kept = torch.tensor([0, 2])
+    expected = loss.total(outputs[kept], targets[kept])[0]
+    slope = torch.autograd.grad(expected, outputs)[0]
+    for value in (loss.total(outputs, targets)[0], loss.sum(outputs, targets)):
+        assert float(value.detach()) == pytest.approx(
+            float(expected.detach()), rel=1e-14
+        )
+        found = torch.autograd.grad(value, outputs)[0]
+        torch.testing.assert_close(found, slope, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", [*CLASSIFICATION, "mse"])
+def test_the_sum_is_the_total(name):
+    outputs, targets = example(name, 5)
+    loss = NAMED[name]()
+    assert float(loss.sum(outputs, targets)) == pytest.approx(
+        float(loss.total(outputs, targets)[0]), rel=1e-14
+    )

@@ -173,6 +173,36 @@ def test_the_headline_names_what_moved_and_what_did_not():
     assert "9" not in headline
 
 
+def test_the_sharpened_twin_counts_for_its_measure_alone():
+    report = full()
+    name = "hessian-spectral-norm"
+    one = measurement(name, 2.0)
+    report.extras["audit"]["rows"] = [
+        audit_row(name, "node-rescale", False, 1.0, 1.0, "stays"),
+        audit_row(REQUESTS[1], "node-rescale", True, 1.0, 1.0, "holds"),
+    ]
+    del report.extras["comparison"]
+    plain = replace(report, measurements={name: one, **report.measurements}).to_dict()
+    headline, _ = verdict(plain)
+    assert headline.startswith("A twin built on purpose")
+    text = Text(render(plain)).text
+    assert f"{name} 2.000 ✓ exact moved ×1,024" in text
+    assert "did not move" not in headline
+
+
+def test_what_was_not_claimed_is_never_said_to_hold():
+    report = full()
+    report.extras["audit"] = {
+        "rows": [audit_row(REQUESTS[0], "node-rescale", False, 1.0, 1.0, "stays")],
+        "function_change": {},
+        "sharpened": None,
+    }
+    del report.extras["comparison"]
+    text = Text(render(report.to_dict())).text
+    assert "no move seen" in text
+    assert "did not move" not in text.split("Audit:")[0]
+
+
 def test_a_violated_claim_comes_first():
     report = full()
     report.extras["audit"]["rows"][2]["verdict"] = "claim violated"

@@ -96,6 +96,7 @@ def test_resnet18():
     check(models.resnet18(), images(32), 2880, 7680)
 
 
+@pytest.mark.slow
 def test_mobilenet():
     """Width 0.25: only the linear bottlenecks are free, since ReLU6 fixes the rest.
 

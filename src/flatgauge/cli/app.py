@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 warnings.showwarning = _show_warning
             code = app(given, prog_name="flatgauge", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("stopped; nothing was written.", INTERRUPTED, debug)
+        code = INTERRUPTED
     except NotConvergedError as error:
         return _fail(str(error), NOT_CONVERGED, debug)
     except FlatgaugeError as error:
@@ -53,6 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             UNEXPECTED,
             debug,
         )
+    # Some versions of typer turn Ctrl-C into this exit code themselves.
+    if code == INTERRUPTED:
+        return _fail("stopped; no half-written file is left.", INTERRUPTED, debug=False)
     return code if isinstance(code, int) else FINE
 
 

@@ -185,7 +185,8 @@ def landscape(
         report = _report(objective, settings, extras, progress)
     losses = found.losses[found.losses.isfinite()]
     print(f"{found.title}: {found.losses.numel()} points, loss {objective.value():.6g}")
-    print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
+    if losses.numel():
+        print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
     deliver(report, settings)
 
 

@@ -48,7 +48,7 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
     chosen = weights or settings.weights
     if chosen is not None:
         load_weights(model, chosen)
-    data, batch_size = _data(settings)
+    data, batch_size = _data(settings.data, settings.max_samples, settings.batch_size)
     return Objective(
         model,
         data,
@@ -60,22 +60,20 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
     )
 
 
-def _data(settings: Settings) -> tuple[Any, int | None]:
-    """The data, and the batch size that suits them."""
-    name, _, rest = settings.data.partition(":")
-    limit, size = settings.max_samples, settings.batch_size
-    if settings.data == "digits":
+@cache
+def _data(target: str, limit: int | None, size: int | None) -> tuple[Any, int | None]:
+    """The data, and the batch size that suits them; the same for all checkpoints."""
+    name, _, rest = target.partition(":")
+    if target == "digits":
         return datasets.digits(limit), size or BUILT_IN_BATCH
     if name in FOLDERS:
         folder, colon, part = rest.rpartition(":")
         if not colon or part not in datasets.PARTS:
             folder, part = rest, "train"
         if not folder:
-            raise DataError(
-                f"DATA '{settings.data}' names no folder: write {name}:DIR."
-            )
+            raise DataError(f"DATA '{target}' names no folder: write {name}:DIR.")
         return FOLDERS[name](folder, part, limit), size or BUILT_IN_BATCH
-    data = _call(settings.data, "DATA")
+    data = _call(target, "DATA")
     return (data if limit is None else _first(data, limit)), size
 
 

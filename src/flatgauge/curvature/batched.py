@@ -7,15 +7,13 @@ the memory budget.
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-
-import torch
-from torch import Tensor
+from contextlib import nullcontext
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.data import Batch
+from flatgauge.memory import SavedBytes, memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -42,13 +40,19 @@ class BatchedOperator(SymmetricOperator):
     """
 
     name: str
-    keeps: bool = True
+    keeps: bool
+    # Whether what is kept was saved by autograd, which can be counted; torch.func has
+    # no such hooks.
+    counts: bool = True
 
     def __init__(self, objective: Objective, *, memory_budget: int | None = None):
         self.objective = objective
         self.space = objective.parameters
         self.memory_budget = memory_budget
         self._kept: list[BatchProduct] | None = None
+
+    def _begin(self, batch: Batch) -> None:
+        """Look at the first batch before it is prepared; nothing to do by default."""
 
     @abstractmethod
     def _prepare(self, batch: Batch) -> BatchProduct:
@@ -71,13 +75,15 @@ class BatchedOperator(SymmetricOperator):
         if self._kept is not None:
             yield from self._kept
             return
-        kept: list[BatchProduct] | None = [] if self.keeps else None
+        kept: list[BatchProduct] | None = []
         for batch in self.objective.batches():
-            with SavedBytes() as saved:
+            if batch.index == 0:
+                self._begin(batch)
+            with SavedBytes() if self.counts else nullcontext() as saved:
                 product = self._guarded(batch)
-            if kept is not None and batch.index == 0:
-                wanted = saved.total * self.objective.batch_count
-                if wanted > self._budget():
+            if batch.index == 0:
+                wanted = saved.total * self.objective.batch_count if saved else 0
+                if not self.keeps or wanted > self._budget():
                     kept = None
             if kept is not None:
                 kept.append(product)
@@ -95,48 +101,4 @@ class BatchedOperator(SymmetricOperator):
         return product
 
     def _budget(self) -> int:
-        if self.memory_budget is not None:
-            return self.memory_budget
-        return free_memory(self.objective.device) // 2
-
-
-class SavedBytes:
-    """Counts the bytes that autograd saves for later while the context is open."""
-
-    def __init__(self) -> None:
-        self._storages: dict[int, int] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
-
-    @property
-    def total(self) -> int:
-        """Bytes over all distinct storages."""
-        return sum(self._storages.values())
-
-    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
-        storage = tensor.untyped_storage()
-        self._storages[storage.data_ptr()] = storage.nbytes()
-        # Detached: a hook that keeps an output itself would make a reference cycle.
-        return tensor.detach(), tensor._version
-
-    def _unpack(self, saved: tuple[Tensor, int]) -> Tensor:
-        tensor, version = saved
-        # torch makes this check itself only where there are no hooks.
-        if tensor._version != version:
-            raise RuntimeError(
-                "a saved tensor has been modified by an inplace operation"
-            )
-        return tensor
-
-    def __enter__(self) -> SavedBytes:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.__exit__(*error)
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return memory_budget(self.objective.device, self.memory_budget)

@@ -24,6 +24,7 @@ class Fisher(BatchedOperator):
     """
 
     name = "Fisher"
+    keeps = True
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ class GaussNewton(BatchedOperator):
     """
 
     name = "Gauss-Newton"
+    keeps = True
 
     def _prepare(self, batch: Batch) -> BatchProduct:
         point = self.objective.leaves()

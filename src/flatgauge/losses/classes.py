@@ -36,11 +36,8 @@ def class_rows(outputs: Any, targets: Any) -> Rows:
             f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
             f"{tuple(targets.shape)}: one target is needed for each row of class scores."
         )
-    if not last:
-        outputs = outputs.movedim(1, -1)
-    classes = outputs.shape[-1]
-    flat = outputs.reshape(-1, classes)
-    labels = targets.reshape(-1).long()
+    flat, labels = flatten_classes(outputs, targets)
+    classes = flat.shape[-1]
     per_sample = labels.numel() // max(targets.shape[0], 1)
     samples = torch.arange(labels.numel(), device=labels.device) // max(per_sample, 1)
     valid = labels != IGNORED
@@ -53,6 +50,13 @@ def class_rows(outputs: Any, targets: Any) -> Rows:
             f"run from 0 to {classes - 1}: check the labels (-100 marks ignored ones)."
         )
     return Rows(flat, labels, samples)
+
+
+def flatten_classes(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores [rows, K] and labels [rows], ignored ones included."""
+    if outputs.shape[:-1] != targets.shape:
+        outputs = outputs.movedim(1, -1)
+    return outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1).long()
 
 
 def softmax_root(p: Tensor, u: Tensor) -> Tensor:

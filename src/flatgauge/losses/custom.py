@@ -53,6 +53,10 @@ class CallableLoss(Loss):
             f"{count}: return the batch mean (a scalar) or one value a sample."
         )
 
+    def sum(self, outputs: Any, targets: Any) -> Tensor:
+        """The same as in `total`."""
+        return self.total(outputs, targets)[0]
+
 
 def len_of(outputs: Any, targets: Any) -> int:
     """The number of samples: the leading dimension of the outputs, or of the targets."""

@@ -39,6 +39,14 @@ class Loss(ABC):
     def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
         """The sum of the rows' losses (differentiable), and the number of rows."""
 
+    @abstractmethod
+    def sum(self, outputs: Any, targets: Any) -> Tensor:
+        """The same sum for a batch that `total` took before.
+
+        Named losses check nothing here and never wait for the device, so that a pass
+        can be recorded.
+        """
+
 
 class RowLoss(Loss):
     """A loss that is known row by row."""

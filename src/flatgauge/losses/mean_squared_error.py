@@ -49,6 +49,10 @@ class MeanSquaredError(RowLoss):
         """mean_k (f_k − y_k)²."""
         return (rows.outputs - rows.targets).square().mean(-1)
 
+    def sum(self, outputs: Any, targets: Any) -> Tensor:
+        """The sum over the samples."""
+        return self.values(self.rows(outputs, targets)).sum()
+
     def hessian_columns(
         self, rows: Rows
     ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:

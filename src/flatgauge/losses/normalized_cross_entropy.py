@@ -12,11 +12,12 @@ from torch import Tensor
 from flatgauge.errors import LossError
 from flatgauge.losses.classes import (
     class_rows,
+    flatten_classes,
     sample_classes,
     softmax_covariance,
     softmax_root,
 )
-from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
 
 
@@ -53,9 +54,19 @@ class NormalizedCrossEntropy(RowLoss):
 
     def values(self, rows: Rows) -> Float[Tensor, " M"]:
         """−ln softmax(f / std f)_y."""
-        centred = rows.outputs - rows.outputs.mean(-1, keepdim=True)
-        deviation = centred.square().mean(-1, keepdim=True).sqrt()
-        return F.cross_entropy(centred / deviation, rows.targets, reduction="none")
+        return F.cross_entropy(
+            _normalized(rows.outputs), rows.targets, reduction="none"
+        )
+
+    def sum(self, outputs: Any, targets: Any) -> Tensor:
+        """The sum over the targets that are not ignored."""
+        scores, labels = flatten_classes(outputs, targets)
+        # An ignored row may have equal scores, whose normalization has no derivative.
+        spread = torch.arange(
+            scores.shape[-1], dtype=scores.dtype, device=scores.device
+        )
+        z = _normalized(torch.where((labels == IGNORED)[:, None], spread, scores))
+        return F.cross_entropy(z, labels, ignore_index=IGNORED, reduction="sum")
 
     def _parts(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """z, p, s and P a / s for each row."""
@@ -126,6 +137,12 @@ class NormalizedCrossEntropy(RowLoss):
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
         """Classes drawn from softmax(z)."""
         return sample_classes(rows, self._parts(rows)[1], random)
+
+
+def _normalized(f: Tensor) -> Tensor:
+    """Z = (f − mean f) / std f."""
+    centred = f - f.mean(-1, keepdim=True)
+    return centred / centred.square().mean(-1, keepdim=True).sqrt()
 
 
 def _project(z: Tensor, v: Tensor) -> Tensor:

@@ -8,24 +8,41 @@ from typing import Any
 from flatgauge.report.words import KINDS, factor, finite, number
 
 Plain = Mapping[str, Any]
+RESCALINGS = ("layer-rescale", "node-rescale")
+SHARPENED = "hessian-spectral-norm"
+"""The measure that the sharpened twin is built against."""
 SAME_FUNCTION = 1e-5
 """The change of the outputs that is still put down to rounding."""
 
 
-def movements(report: Plain) -> dict[str, dict[str, Any]]:
-    """How far each measure moved while the function stayed, by request."""
+def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, Any]]:
+    """How far each measure moved while the function stayed, by request.
+
+    `claimed` says whether a measure claims more than permutations, and every rescaling
+    that was tried. With `on_purpose` the sharpened twin counts too, for the measure that
+    it was built against: no other one was measured on it.
+    """
     audit = report["extras"].get("audit") or {}
     found: dict[str, dict[str, Any]] = {}
     for row in audit.get("rows", []):
         if not keeps_outputs(row, audit) or row["verdict"] == "not judged":
             continue
-        size = spread(row)
-        best = found.setdefault(row["measure"], {"size": 0.0, "kind": "", "bad": False})
-        violated = row["verdict"] == "claim violated"
-        if row["verdict"] in ("moves", "claim violated") and size > best["size"]:
-            best.update(size=size, kind=row["kind"], bad=violated)
+        best = found.setdefault(
+            row["measure"], {"size": 0.0, "bad": False, "claims": set(), "free": set()}
+        )
+        best["claims" if row["claimed"] else "free"].add(row["kind"])
+        if row["verdict"] in ("moves", "claim violated"):
+            best["size"] = max(best["size"], spread(row))
+            best["bad"] |= row["verdict"] == "claim violated"
+    sharpened = audit.get("sharpened")
+    if on_purpose and sharpened and SHARPENED in found:
+        best = found[SHARPENED]
+        best["size"] = max(best["size"], sharpened["ratio"])
     for best in found.values():
         best["moved"] = best["size"] > 0
+        best["claimed"] = bool(best["claims"] - {"permutation"}) and not (
+            best["free"] & set(RESCALINGS)
+        )
         best["text"] = factor(best["size"]) if finite(best["size"]) else "sign changed"
     return found
 

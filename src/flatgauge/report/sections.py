@@ -61,7 +61,7 @@ def verdict_table(report: Plain) -> dict[str, Any]:
     """The first table: a row for each measure, a value for each subject."""
     names = subjects(report)
     about = catalogue(report)
-    moved = movements(report)
+    moved = movements(report, on_purpose=True)
     compared = {
         row["measure"]: row
         for row in report["extras"].get("comparison", {}).get("rows", [])

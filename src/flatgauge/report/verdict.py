@@ -40,7 +40,9 @@ def _audit(report: Plain) -> list[str]:
             "of ours; please report it."
         ]
     moved = movements(report)
-    still = [request for request, one in moved.items() if not one["moved"]]
+    still = [
+        request for request, one in moved.items() if one["claimed"] and not one["moved"]
+    ]
     movers = [request for request, one in moved.items() if one["moved"]]
     sentences = []
     if movers:
@@ -56,12 +58,12 @@ def _audit(report: Plain) -> list[str]:
             others = f" and {len(still) - 1} more" if len(still) > 1 else ""
             sentence += f". {_title(report, still[0])}{others} did not move"
         sentences.append(sentence + ".")
-    elif still:
-        sentences.append(
-            "None of the measures moved when the network was rewritten without "
-            "changing its function."
-        )
     sharpened = audit.get("sharpened")
+    if moved and not movers and not sharpened:
+        sentences.append(
+            "No measure was seen to move when the parameters were changed and the "
+            "function was not."
+        )
     if sharpened:
         sentences.append(
             "A twin built on purpose computes the same function and is "

@@ -47,8 +47,9 @@ def number(value: Any, digits: int = 4) -> str:
     exponent = math.floor(math.log10(abs(value)))
     if -4 <= exponent < 6:
         decimals = max(digits - 1 - exponent, 0)
-        return f"{value:,.{decimals}f}"
+        return f"{value:,.{decimals}f}".replace("-", "−")
     mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    mantissa = mantissa.replace("-", "−")
     return f"{mantissa} × 10{str(int(power)).translate(SUPERSCRIPT)}"
 
 

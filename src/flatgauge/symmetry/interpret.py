@@ -180,5 +180,5 @@ def _warn(findings: Findings) -> None:
             f"no scaling rule for {sites}: their tensors are held fixed, so symmetries "
             "may be missed; register a rule with @scale_rule.",
             SymmetryWarning,
-            stacklevel=2,
+            stacklevel=5,
         )

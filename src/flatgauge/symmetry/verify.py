@@ -56,12 +56,12 @@ def verify(
             "the outputs are not finite on the example inputs, so nothing can be proved "
             "about symmetries: pass inputs on which the network works."
         )
-    if relative_change(expected, run(generic)) > 0:
+    tolerance = ROUNDED_TOLERANCE if rounded else TOLERANCE
+    if relative_change(expected, run(generic)) > tolerance:
         raise SymmetryError(
             "two runs on the same inputs gave different outputs: remove the randomness "
             "from the forward pass in evaluation mode."
         )
-    tolerance = ROUNDED_TOLERANCE if rounded else TOLERANCE
     if group.dimension:
         element = group.random_element(seed=0, spread=SPREAD)
         group.error = relative_change(expected, run(group.act(generic, element)))

@@ -1,0 +1,40 @@
+"""Another route on images and kernels laid out with their channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.routes.route import Route
+from flatgauge.data import Batch, map_nested
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params, map_tensors
+
+
+class ChannelsLast(Route):
+    """The inner route on channels_last copies, which GPU convolutions prefer."""
+
+    def __init__(self, inner: Route):
+        self.inner = inner
+        self.name = f"{inner.name}, channels last"
+        self.keeps = inner.keeps
+
+    def prepare(
+        self, objective: Objective, batch: Batch
+    ) -> Callable[[list[Params]], list[Params]]:
+        """Convert the batch, the point and every vector; results keep their layout."""
+        moved = objective.at(map_tensors(_channels_last, objective.parameters))
+        parts = (batch.whole, batch.inputs, batch.targets)
+        laid = Batch(batch.index, *(map_nested(_channels_last, part) for part in parts))
+        product = self.inner.prepare(moved, laid)
+        return lambda vectors: product(
+            [map_tensors(_channels_last, vector) for vector in vectors]
+        )
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    if tensor.ndim != 4:
+        return tensor
+    return tensor.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,35 @@
+"""Linearization of the gradient: dear to prepare, cheap for dozens of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.func import grad, linearize
+
+from flatgauge.curvature.routes.route import Route
+from flatgauge.data import Batch
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params
+
+
+class Linearized(Route):
+    """v ↦ H v as a traced linear function (`torch.func.linearize` of the gradient).
+
+    The trace costs seconds a batch, which only many vectors earn back, and it is kept
+    for every batch whatever the memory budget.
+    """
+
+    name = "linearized"
+    keeps = True
+
+    def prepare(
+        self, objective: Objective, batch: Batch
+    ) -> Callable[[list[Params]], list[Params]]:
+        """Trace the derivative of the gradient."""
+
+        def total(params: Params) -> Tensor:
+            return objective.batch_total(params, batch)
+
+        _, product = linearize(grad(total), objective.parameters)
+        return lambda vectors: [product(vector) for vector in vectors]

@@ -1,0 +1,40 @@
+"""Reverse over forward: the cheapest route that keeps nothing, where it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.func import grad, jvp
+
+from flatgauge.curvature.routes.route import Route
+from flatgauge.data import Batch
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params
+
+
+class ReverseOverForward(Route):
+    """H v = ∇_θ [d/dt L(θ + t v)].
+
+    Silently wrong through LayerNorm and train-mode BatchNorm on torch 2.13, so it is
+    used only where it agrees with double backward.
+    """
+
+    name = "reverse-over-forward"
+    keeps = False
+
+    def prepare(
+        self, objective: Objective, batch: Batch
+    ) -> Callable[[list[Params]], list[Params]]:
+        """Nothing to prepare: each vector runs its own pass."""
+
+        def product(vector: Params) -> Params:
+            def slope(params: Params) -> Tensor:
+                def total(point: Params) -> Tensor:
+                    return objective.batch_total(point, batch)
+
+                return jvp(total, (params,), (vector,))[1]
+
+            return grad(slope)(objective.parameters)
+
+        return lambda vectors: [product(vector) for vector in vectors]

@@ -1,0 +1,55 @@
+"""Memory: how much is free, and how much a graph holds."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory_budget(device: torch.device, given: int | None) -> int:
+    """What was given, or half of what is free."""
+    return free_memory(device) // 2 if given is None else given
+
+
+class SavedBytes:
+    """Counts the bytes that autograd saves for later while the context is open."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, int] = {}
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+
+    @property
+    def total(self) -> int:
+        """Bytes over all distinct storages."""
+        return sum(self._storages.values())
+
+    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
+        storage = tensor.untyped_storage()
+        self._storages[storage.data_ptr()] = storage.nbytes()
+        # Detached: a hook that keeps an output itself would make a reference cycle.
+        return tensor.detach(), tensor._version
+
+    def _unpack(self, saved: tuple[Tensor, int]) -> Tensor:
+        tensor, version = saved
+        # torch makes this check itself only where there are no hooks.
+        if tensor._version != version:
+            raise RuntimeError(
+                "a saved tensor has been modified by an inplace operation"
+            )
+        return tensor
+
+    def __enter__(self) -> SavedBytes:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
