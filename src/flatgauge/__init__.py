@@ -1,29 +1,73 @@
-"""Measure how flat a minimum is, in ways that reparametrization does not change."""
+"""Measure how flat a minimum is, in ways that reparametrization does not change.
 
-from flatgauge.audit import Audit as Audit
-from flatgauge.audit import audit as audit
-from flatgauge.compare import Comparison as Comparison
-from flatgauge.compare import compare as compare
-from flatgauge.curvature.diagonal import Diagonal as Diagonal
-from flatgauge.curvature.diagonal import gauss_newton_diagonal as gauss_newton_diagonal
-from flatgauge.curvature.diagonal import hessian_diagonal as hessian_diagonal
-from flatgauge.curvature.fisher import Fisher as Fisher
-from flatgauge.curvature.gauss_newton import GaussNewton as GaussNewton
-from flatgauge.curvature.hessian import Hessian as Hessian
+The public names are imported when they are first used, so that the command line can
+answer without waiting for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flatgauge.errors import FlatgaugeError as FlatgaugeError
-from flatgauge.landscape import landscape as landscape
-from flatgauge.measures.registry import MeasureInfo as MeasureInfo
-from flatgauge.measures.registry import list_measures as list_measures
-from flatgauge.objective import Objective as Objective
-from flatgauge.results import Measurement as Measurement
-from flatgauge.results import Report as Report
-from flatgauge.results import Status as Status
-from flatgauge.run import measure as measure
-from flatgauge.sharpen import flattest as flattest
-from flatgauge.sharpen import sharpen as sharpen
-from flatgauge.spectrum import spectral_density as spectral_density
-from flatgauge.spectrum import top_eigenvalues as top_eigenvalues
-from flatgauge.symmetry import Group as Group
-from flatgauge.symmetry import scale_rule as scale_rule
-from flatgauge.symmetry import symmetries as symmetries
 from flatgauge.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from flatgauge.adversary import flattest as flattest
+    from flatgauge.adversary import sharpen as sharpen
+    from flatgauge.auditing import Audit as Audit
+    from flatgauge.auditing import audit as audit
+    from flatgauge.comparison import Comparison as Comparison
+    from flatgauge.comparison import compare as compare
+    from flatgauge.curvature.diagonal import Diagonal as Diagonal
+    from flatgauge.curvature.diagonal import (
+        gauss_newton_diagonal as gauss_newton_diagonal,
+    )
+    from flatgauge.curvature.diagonal import hessian_diagonal as hessian_diagonal
+    from flatgauge.curvature.fisher import Fisher as Fisher
+    from flatgauge.curvature.gauss_newton import GaussNewton as GaussNewton
+    from flatgauge.curvature.hessian import Hessian as Hessian
+    from flatgauge.landscapes import Landscape as Landscape
+    from flatgauge.landscapes import landscape as landscape
+    from flatgauge.measures.registry import MeasureInfo as MeasureInfo
+    from flatgauge.measures.registry import list_measures as list_measures
+    from flatgauge.objective import Objective as Objective
+    from flatgauge.results import Measurement as Measurement
+    from flatgauge.results import Report as Report
+    from flatgauge.results import Status as Status
+    from flatgauge.run import measure as measure
+    from flatgauge.spectrum import spectral_density as spectral_density
+    from flatgauge.spectrum import top_eigenvalues as top_eigenvalues
+    from flatgauge.symmetry import Group as Group
+    from flatgauge.symmetry import scale_rule as scale_rule
+    from flatgauge.symmetry import symmetries as symmetries
+
+_HOMES = {
+    "adversary": ("flattest", "sharpen"),
+    "auditing": ("Audit", "audit"),
+    "comparison": ("Comparison", "compare"),
+    "curvature.diagonal": ("Diagonal", "gauss_newton_diagonal", "hessian_diagonal"),
+    "curvature.fisher": ("Fisher",),
+    "curvature.gauss_newton": ("GaussNewton",),
+    "curvature.hessian": ("Hessian",),
+    "landscapes": ("Landscape", "landscape"),
+    "measures.registry": ("MeasureInfo", "list_measures"),
+    "objective": ("Objective",),
+    "results": ("Measurement", "Report", "Status"),
+    "run": ("measure",),
+    "spectrum": ("spectral_density", "top_eigenvalues"),
+    "symmetry": ("Group", "scale_rule", "symmetries"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["FlatgaugeError", "__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'flatgauge' has no attribute '{name}'")
+    value = getattr(import_module(f"flatgauge.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -15,17 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flatgauge.audit import Audit, audit
-from flatgauge.compare import Comparison, compare
+from flatgauge.auditing import Audit, audit
+from flatgauge.comparison import Comparison, compare
 from flatgauge.datasets import digits
-from flatgauge.landscape import landscape
+from flatgauge.landscapes import landscape
 from flatgauge.objective import Objective
-from flatgauge.results import Report
+from flatgauge.results import Report, format_value, table
 from flatgauge.spectrum import spectral_density, spectrum_data
 from flatgauge.vectors import generator
 
 TRAIN = 1200
 PAGE = "flatgauge-demo.html"
+UNMOVED = 1e-6
 BATCHES = {"small batch": 16, "large batch": 1200}
 EPOCHS = {"small batch": 60, "large batch": 1500}
 
@@ -104,6 +105,32 @@ def demonstrate(progress: Progress | None = None) -> Demonstration:
         accuracies=accuracies,
     )
     return Demonstration(accuracies, comparison, checked, checked.report)
+
+
+def summary(found: Demonstration) -> str:
+    """The point at a glance: one network, its twin, and which numbers moved."""
+    twin = found.audit.sharpened
+    lines = [
+        f"{name}: test accuracy {accuracy:.1%}"
+        for name, accuracy in found.accuracies.items()
+    ]
+    lines += ["", str(found.comparison)]
+    if twin is None:
+        return "\n".join(lines)
+    rows = [
+        (request, format_value(one.value), _moved(twin["ratios"].get(request)))
+        for request, one in found.report.measurements.items()
+    ]
+    head = ("measure", "small batch", "its twin, with the same outputs")
+    lines += ["", table(head, rows)]
+    lines += [f"The twin's outputs differ by {twin['output_change']:.0e}, relatively."]
+    return "\n".join(lines)
+
+
+def _moved(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return "the same" if abs(ratio - 1) < UNMOVED else f"× {ratio:.3g}"
 
 
 def write_page(found: Demonstration, path: str | Path = PAGE) -> Path:

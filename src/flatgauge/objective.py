@@ -103,6 +103,7 @@ class Objective:
             any_batch=forward is not None and not isinstance(loss, str),
         )
         self.parameters: Params = self.network.parameters
+        self._facts: dict[str, Any] = {}
         check_finite_parameters(self.parameters)
         self._check_two_passes()
         self._batches.hold_from_now_on()
@@ -144,6 +145,7 @@ class Objective:
         # Copies: changing the given tensors later must not move this point.
         moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
         check_finite_parameters(moved.parameters)
+        moved._facts = {}
         return moved
 
     def model(self) -> nn.Module:
@@ -165,6 +167,7 @@ class Objective:
         changed.network = self.network.with_model(model, names)
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
+        changed._facts = {}
         return changed
 
     def with_loss(self, loss: LossLike) -> Objective:
@@ -203,6 +206,12 @@ class Objective:
     def batch_total(self, params: Params, batch: Batch) -> Tensor:
         """The sum of the losses of one batch, differentiable in `params`."""
         return self.loss.sum(*self.evaluate(params, batch))
+
+    def once(self, key: str, compute: Callable[[], Any]) -> Any:
+        """A fact about the network at this point, found out at the first call only."""
+        if key not in self._facts:
+            self._facts[key] = compute()
+        return self._facts[key]
 
     def _clone(self) -> Objective:
         twin = object.__new__(Objective)

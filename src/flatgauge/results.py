@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -192,11 +191,17 @@ class Report:
                 "this is no flatgauge report: give a file that was written by "
                 "Report.to_json or by the command line's --json."
             )
-        return cls(
-            {k: Measurement.from_dict(m) for k, m in plain["measurements"].items()},
-            Provenance(**plain["provenance"]),
-            dict(plain["extras"]),
-        )
+        try:
+            return cls(
+                {k: Measurement.from_dict(m) for k, m in plain["measurements"].items()},
+                Provenance(**plain["provenance"]),
+                dict(plain["extras"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FlatgaugeError(
+                f"this flatgauge report is incomplete ({type(error).__name__}: {error}): "
+                "write it again."
+            ) from error
 
     def to_json(self, path: str | Path) -> None:
         """Write the report; a file of that name is replaced in one step."""
@@ -271,11 +276,10 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def write_text(path: str | Path, text: str) -> None:
     """Write beside, then rename, so that no half-written file is ever seen."""
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, target)
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise

@@ -67,7 +67,7 @@ def measure(
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
     >>> data = (torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1))
     >>> report = measure(Objective(model, data, loss="mse"), "hessian-trace")
-    >>> report["hessian-trace"].value
+    >>> round(report["hessian-trace"].value, 9)
     10.0
     """
     plans = {one: _plan(one, options or {}) for one in requests or DEFAULT}
@@ -81,7 +81,28 @@ def measure(
         found[request] = _measure_one(work, info, chosen, provenance)
         if strict and not found[request].status.trusted:
             raise NotConvergedError(f"{request}: {found[request].message}")
-    return Report(found, provenance)
+    return Report(found, provenance, {"measures": catalogue(found)})
+
+
+def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
+    """What a page says about each measure: title, formula, reference and claims."""
+    entries = {}
+    for request, one in found.items():
+        info = find_measure(one.measure)
+        entries[request] = {
+            "title": info.title,
+            "formula": info.formula,
+            "reference": info.reference,
+            "flatter": info.flatter,
+            "invariant_to": sorted(claims_of(one)),
+        }
+    return entries
+
+
+def claims_of(found: Measurement) -> frozenset[str]:
+    """What this very number claims to be invariant to."""
+    seen = str(found.details.get("loss", found.provenance.loss))
+    return find_measure(found.measure).invariant_to(found.options, seen)
 
 
 def _measure_one(

@@ -190,7 +190,7 @@ def _chain(objective: Objective) -> Chain | None:
 
 def first_outputs(objective: Objective) -> Tensor:
     """The outputs on the first batch, without derivatives."""
-    with objective.isolated(), torch.no_grad():
+    with objective.isolated():
         batch = next(objective.batches())
         outputs = objective.evaluate(objective.parameters, batch)[0]
     if not isinstance(outputs, Tensor):

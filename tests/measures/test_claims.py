@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import flatgauge as fg
 from flatgauge.results import Measurement, Status
+from flatgauge.run import claims_of
 from flatgauge.twins import families
 
 NETWORKS = {
@@ -80,12 +81,6 @@ def request(name: str, options: dict) -> str:
 REQUESTS = [request(name, options) for name, options in MEASURED]
 
 
-def claims(found: Measurement) -> frozenset[str]:
-    info = next(one for one in fg.list_measures() if one.name == found.measure)
-    seen = found.details.get("loss", found.provenance.loss)
-    return info.invariant_to(found.options, seen)
-
-
 def drift(before: Measurement, after: Measurement) -> float:
     assert before.value is not None
     assert after.value is not None
@@ -110,7 +105,7 @@ def test_claims_hold(network: str, loss: str, seed: int):
     for family in found:
         if not family.exact:
             continue
-        asked = [one for one in REQUESTS if family.kind in claims(base[one])]
+        asked = [one for one in REQUESTS if family.kind in claims_of(base[one])]
         moved = fg.measure(family.twin(seed).objective, *asked)
         for one in asked:
             before, after = base[one], moved[one]
@@ -130,7 +125,7 @@ def test_something_else_moves_each_measure(one: str):
     for network in ("mlp", "attention"):
         base, found = problem(network, "cross-entropy")
         for family in found:
-            if family.kind not in claims(base[one]):
+            if family.kind not in claims_of(base[one]):
                 twins = [family.twin(seed, 2.0).objective for seed in (5, 6)]
                 moved[network, family.kind] = max(
                     drift(base[one], fg.measure(twin, one)[one]) for twin in twins
@@ -140,7 +135,7 @@ def test_something_else_moves_each_measure(one: str):
 
 def test_the_full_fisher_rao_norm_moves_under_output_scale_alone():
     base, found = problem("mlp", "cross-entropy")
-    claimed = claims(base["fisher-rao-norm[]"])
+    claimed = claims_of(base["fisher-rao-norm[]"])
     assert {f.kind for f in found} - claimed == {"output-scale"}
 
 

@@ -67,7 +67,7 @@ def audit(
     """
     check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
-        from flatgauge.audit import audit as run
+        from flatgauge.auditing import audit as run
         from flatgauge.cli.loading import build_objective
 
         found = run(
@@ -102,7 +102,7 @@ def compare(
     files = _checkpoints(checkpoints)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
-        from flatgauge.compare import compare as run
+        from flatgauge.comparison import compare as run
         from flatgauge.results import Report
 
         found = run(
@@ -168,7 +168,7 @@ def landscape(
     check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
-        from flatgauge.landscape import landscape as run
+        from flatgauge.landscapes import landscape as run
 
         objective = build_objective(settings)
         found = run(

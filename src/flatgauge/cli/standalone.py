@@ -74,12 +74,10 @@ def demo(
     """
     check_paths(out)
     with ProgressBar() as progress:
-        from flatgauge.demo import demonstrate, write_page
+        from flatgauge.demo import demonstrate, summary, write_page
 
         found = demonstrate(progress)
-    print(found.comparison)
-    print()
-    print(found.audit)
+    print(summary(found))
     print()
     print(f"wrote {write_page(found, out)}")
 

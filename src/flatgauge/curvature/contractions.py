@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -81,7 +80,7 @@ class Contraction:
 
 def contractions(objective: Objective) -> dict[str, Contraction]:
     """The parameters that are used as matrices, and as nothing else."""
-    with objective.isolated(), torch.no_grad():
+    with objective.isolated():
         batch = next(objective.batches())
         watcher = _Watcher(objective)
         with watcher:

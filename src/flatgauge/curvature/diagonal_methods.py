@@ -45,7 +45,9 @@ def exact_diagonal(objective: Objective) -> Params:
     Where positive and negative shares cancel to within rounding of their sum, the entry
     is 0: that rule is equivariant under rescaling, which a threshold on |h| is not.
     """
-    squares = SquaredGradients(objective)
+    loss = objective.loss
+    signed = isinstance(loss, RowLoss) and not loss.convex
+    squares = SquaredGradients(objective, signed=signed)
 
     def passes(rows: Rows) -> Iterator[Pass]:
         return by_slot(rows, *squares.loss.hessian_columns(rows))

@@ -19,12 +19,16 @@ from flatgauge.data import Batch, map_nested, tensors_in
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
+from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, check_finite, scale
 
 AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-8}
 CHECKED_SAMPLES = 3
 CHECKED_SLOTS = 2
+# Numbers that the taps of one piece of a batch may hold, and their bytes with slack.
+PIECE_ENTRIES = 2**28
+PIECE_SHARE = 16
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,10 @@ class SquaredGradients:
 
     Args:
         objective: model, data, loss and the point; the loss is a named one.
+        signed: whether passes may have negative signs, which are summed apart.
     """
 
-    def __init__(self, objective: Objective):
+    def __init__(self, objective: Objective, *, signed: bool = True):
         if not isinstance(objective.loss, RowLoss):
             raise LossError(
                 f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
@@ -53,6 +58,8 @@ class SquaredGradients:
             )
         self.objective = objective
         self.loss = objective.loss
+        self.signed = signed
+        self._entries = 0
         with objective.isolated():
             self.singly = self._choose(_first_with_several(objective))
 
@@ -66,17 +73,35 @@ class SquaredGradients:
         total = self._nothing(list(self.objective.parameters))
         with self.objective.isolated():
             for batch in self.objective.batches():
-                total = add(total, self._recorded(batch, passes))
+                for piece in self._pieces(batch):
+                    self._recorded(piece, passes, total)
                 if self.singly:
                     total = _add_some(total, self._sample_by_sample(batch, passes))
         total = scale(total, 1 / self.objective.sample_count)
         check_finite(total, "diagonal")
-        return {n: t[0] for n, t in total.items()}, {n: t[1] for n, t in total.items()}
+        plus = {name: both[0] for name, both in total.items()}
+        if not self.signed:
+            return plus, {name: torch.zeros_like(part) for name, part in plus.items()}
+        return plus, {name: both[1] for name, both in total.items()}
+
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        """Parts of a batch whose taps together hold a bounded amount."""
+        room = memory_budget(self.objective.device, None) // 4
+        step = max(1, min(room // PIECE_SHARE, PIECE_ENTRIES) // max(self._entries, 1))
+        length = sample_length(batch)
+        if step >= length:
+            yield batch
+            return
+        for start in range(0, length, step):
+            yield take_samples(batch, slice(start, start + step))
 
     def _nothing(self, names: list[str]) -> Params:
-        """Zeros for the positive and for the negative part."""
+        """Zeros for the positive part and, where there is one, for the negative."""
         point = self.objective.parameters
-        return {name: point[name].new_zeros(2, *point[name].shape) for name in names}
+        kinds = 2 if self.signed else 1
+        return {
+            name: point[name].new_zeros(kinds, *point[name].shape) for name in names
+        }
 
     def _choose(self, batch: Batch) -> list[str]:
         """The parameters that must be differentiated sample by sample."""
@@ -91,7 +116,8 @@ class SquaredGradients:
             yield from islice(by_slot(rows, column[:, :, None], one), CHECKED_SLOTS)
 
         self.singly: list[str] = []
-        fast = self._recorded(few, trial)
+        fast = self._nothing(list(point))
+        self._recorded(few, trial, fast)
         self.singly = list(point)
         slow = self._sample_by_sample(few, trial)
         tolerance = AGREEMENT[self.objective.dtype]
@@ -122,19 +148,19 @@ class SquaredGradients:
                 "so they have no gradients of their own: use mode='eval'."
             )
 
-    def _recorded(self, batch: Batch, passes: Passes) -> Params:
-        """The shares of the operations that are understood."""
+    def _recorded(self, batch: Batch, passes: Passes, total: Params) -> None:
+        """Add the shares of the operations that are understood to `total`."""
         point = self.objective.leaves()
         with Recorder(point) as recorder:
             outputs, targets = self.objective.evaluate(point, batch)
         rows = self.loss.rows(outputs, targets)
-        total = self._nothing(list(self.objective.parameters))
         skipped = recorder.others.union(self.singly)
         taps = [
             tap for tap in recorder.taps if not skipped.issuperset(tap.names.values())
         ]
+        self._entries = sum(tap.entries for tap in taps) // max(outputs.shape[0], 1)
         if not taps or not rows.outputs.requires_grad:
-            return total
+            return
         count = outputs.shape[0]
         for one in passes(rows):
             slopes = torch.autograd.grad(
@@ -144,14 +170,20 @@ class SquaredGradients:
                 retain_graph=True,
                 allow_unused=True,
             )
-            weights = one.signs.new_zeros(count, 2)
-            weights.index_add_(0, rows.samples, _split(one.signs))
+            shares = self._split(one.signs)
+            weights = shares.new_zeros(count, shares.shape[1])
+            weights.index_add_(0, rows.samples, shares)
             for tap, slope in zip(taps, slopes, strict=True):
                 if slope is not None and slope.shape[0] % count == 0:
-                    shares = tap.squares(slope.detach(), weights)
-                    kept = {n: s for n, s in shares.items() if n not in skipped}
-                    total = _add_some(total, kept)
-        return total
+                    found = tap.squares(slope.detach(), weights)
+                    for name in found.keys() - skipped:
+                        total[name] += found[name]
+
+    def _split(self, signs: Tensor) -> Tensor:
+        """Weights of the positive and, where there is one, of the negative part."""
+        if not self.signed:
+            return signs[:, None]
+        return torch.stack([signs.clamp_min(0), (-signs).clamp_min(0)], dim=-1)
 
     def _sample_by_sample(self, batch: Batch, passes: Passes) -> Params:
         """Plain differentiation of one sample at a time."""
@@ -175,7 +207,7 @@ class SquaredGradients:
                     allow_unused=True,
                     materialize_grads=True,
                 )
-                shares = _split(one.signs).sum(0)
+                shares = self._split(one.signs).sum(0)
                 for name, slope in zip(leaves, slopes, strict=True):
                     total[name] += torch.stack(
                         [part * slope.square() for part in shares]
@@ -231,11 +263,6 @@ def _first_with_several(objective: Objective) -> Batch:
         if sample_length(batch) > 1:
             return batch
     return batches[0]
-
-
-def _split(signs: Tensor) -> Tensor:
-    """Weights of the positive and of the negative part, as two columns."""
-    return torch.stack([signs.clamp_min(0), (-signs).clamp_min(0)], dim=-1)
 
 
 def _add_some(total: Params, shares: Params) -> Params:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,11 @@ class Tap(ABC):
 
     output: GradientEdge
     names: dict[str, str]
+
+    @property
+    def entries(self) -> int:
+        """Numbers that are held for all samples while their passes run."""
+        return 0
 
     @abstractmethod
     def squares(self, slope: Tensor, weights: Tensor) -> Params:
@@ -84,26 +90,48 @@ class ConvolutionTap(Tap):
         if "weight" in self.names:
             # A transposed convolution is the same product with the roles exchanged.
             still, moving = (x, d) if self.transposed else (d, x)
-            kernel = self.weight.shape[2:]
-            kernel = tuple(kernel) if len(kernel) == 2 else (1, *kernel)
+            kernel = self._kernel
             kinds = weights.shape[1]
             total = self.weight.new_zeros(
                 kinds, self.groups, self.weight.numel() // self.groups
             )
+            held = None if self.transposed else self._patches
             per_image = self.weight.numel() + moving[0].numel() * kernel[0] * kernel[1]
             for rows in chunks(count, each * per_image):
                 images = slice(rows.start * each, rows.stop * each)
-                patches = F.unfold(
-                    moving[images], kernel, self.dilation, self.padding, self.stride
-                )
-                patches = patches.unflatten(1, (self.groups, -1))
+                patches = self._unfold(moving[images]) if held is None else held[images]
                 left = still[images].flatten(2).unflatten(1, (self.groups, -1))
-                gradients = (left @ patches.mT).unflatten(0, (-1, each)).sum(1)
+                gradients = left @ patches.mT
+                if each > 1:
+                    gradients = gradients.unflatten(0, (-1, each)).sum(1)
                 total += torch.einsum(
-                    "nw,ngk->wgk", weights[rows], gradients.square().flatten(2)
+                    "nw,ngk->wgk", weights[rows], gradients.flatten(2).square_()
                 )
             found[self.names["weight"]] = total.reshape(kinds, *self.weight.shape)
         return found
+
+    @property
+    def entries(self) -> int:
+        """The unfolded patches, which serve every pass."""
+        return self.input.numel() * self._kernel[0] * self._kernel[1]
+
+    @property
+    def _kernel(self) -> tuple[int, int]:
+        *first, last = self.weight.shape[2:]
+        return (first[0] if first else 1, last)
+
+    @cached_property
+    def _patches(self) -> Tensor:
+        return self._unfold(
+            self.input if self.input.ndim == 4 else self.input.unsqueeze(2)
+        )
+
+    def _unfold(self, images: Tensor) -> Tensor:
+        """Patches [images, groups, channels × kernel, positions]."""
+        patches = F.unfold(
+            images, self._kernel, self.dilation, self.padding, self.stride
+        )
+        return patches.unflatten(1, (self.groups, -1))
 
 
 @dataclass(frozen=True)

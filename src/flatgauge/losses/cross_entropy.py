@@ -24,6 +24,7 @@ class CrossEntropy(RowLoss):
 
     name = "cross-entropy"
     classification = True
+    convex = True
 
     def rows(self, outputs: Any, targets: Any) -> Rows:
         """Class scores and integer targets, -100 left out."""

@@ -49,7 +49,12 @@ class Loss(ABC):
 
 
 class RowLoss(Loss):
-    """A loss that is known row by row."""
+    """A loss that is known row by row.
+
+    `convex` says that ∇²_f ℓ is positive semi-definite, so that all signs are +1.
+    """
+
+    convex: bool
 
     @abstractmethod
     def rows(self, outputs: Any, targets: Any) -> Rows:

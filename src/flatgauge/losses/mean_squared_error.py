@@ -21,6 +21,7 @@ class MeanSquaredError(RowLoss):
 
     name = "mse"
     classification = False
+    convex = True
 
     def rows(self, outputs: Any, targets: Any) -> Rows:
         """Outputs and targets of equal shape ([B, 1] and [B] count as equal)."""

@@ -32,6 +32,7 @@ class NormalizedCrossEntropy(RowLoss):
 
     name = "normalized-cross-entropy"
     classification = True
+    convex = False
 
     def rows(self, outputs: Any, targets: Any) -> Rows:
         """Class scores and integer targets; K ≥ 3 and no row with equal scores."""

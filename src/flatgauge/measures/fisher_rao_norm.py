@@ -94,7 +94,7 @@ def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return SquaredGradients(work.objective).mean(passes)
+    return SquaredGradients(work.objective, signed=False).mean(passes)
 
 
 def _slope(loss: RowLoss, rows: Rows) -> Tensor:

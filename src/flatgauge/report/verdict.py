@@ -10,6 +10,7 @@ from flatgauge.report.sections import catalogue, subjects
 from flatgauge.report.words import factor, finite, listed, number, shorten
 
 Plain = Mapping[str, Any]
+UNMOVED = 1e-3
 TRUSTED = ("EXACT", "CONVERGED", "ESTIMATED")
 
 
@@ -64,14 +65,27 @@ def _audit(report: Plain) -> list[str]:
             "No measure was seen to move when the parameters were changed and the "
             "function was not."
         )
-    if sharpened:
-        sentences.append(
-            "A twin built on purpose computes the same function and is "
-            f"{factor(sharpened['ratio'])} sharper by the largest eigenvalue of the "
-            f"Hessian; its outputs differ by {number(sharpened['output_change'], 2)}, "
-            "relatively."
-        )
-    return sentences
+    return [*sentences, *_sharpened(report, sharpened)]
+
+
+def _sharpened(report: Plain, sharpened: Plain | None) -> list[str]:
+    """The adversarial twin: what it did to the Hessian, and what it could not do."""
+    if not sharpened:
+        return []
+    sentence = (
+        "A twin built on purpose computes the same function and is "
+        f"{factor(sharpened['ratio'])} sharper by the largest eigenvalue of the "
+        f"Hessian; its outputs differ by {number(sharpened['output_change'], 2)}, "
+        "relatively"
+    )
+    still = [
+        _title(report, request)
+        for request, ratio in sharpened.get("ratios", {}).items()
+        if finite(ratio) and abs(ratio - 1) < UNMOVED
+    ]
+    if still:
+        sentence += f". Unmoved on that twin: {listed(list(dict.fromkeys(still)))}"
+    return [sentence + "."]
 
 
 def _comparison(report: Plain) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 from torch import Tensor
@@ -31,5 +32,8 @@ class Linearized(Route):
         def total(params: Params) -> Tensor:
             return objective.batch_total(params, batch)
 
-        _, product = linearize(grad(total), objective.parameters)
+        with warnings.catch_warnings():
+            # torch's own, about the constants of its trace.
+            warnings.filterwarnings("ignore", message="Attempted to insert a get_attr")
+            _, product = linearize(grad(total), objective.parameters)
         return lambda vectors: [product(vector) for vector in vectors]

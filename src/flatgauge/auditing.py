@@ -6,16 +6,17 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
+from flatgauge.adversary import sharpened
 from flatgauge.errors import SymmetryError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, Status, table
-from flatgauge.run import DEFAULT, measure
-from flatgauge.sharpen import Sharpened, sharpened
+from flatgauge.run import DEFAULT, claims_of, measure
 from flatgauge.twins import families
 
 # Relative drift that rounding alone makes between twins, beside the error bars.
@@ -122,7 +123,7 @@ def audit(
         for family in families(objective)
         for index in range(elements)
     ]
-    count = len(moved) + 1
+    count = len(moved) + 1 + (sharpen_by is not None)
 
     def run(place: Objective, label: str, index: int) -> Report:
         if progress is not None:
@@ -146,7 +147,10 @@ def audit(
             drift.items(), key=lambda item: (asked.index(item[0][0]), item[0][1:])
         )
     ]
-    twin = None if sharpen_by is None else _sharpen(objective, sharpen_by, seed)
+    twin = None
+    if sharpen_by is not None:
+        again = partial(run, label="sharpened twin", index=count - 1)
+        twin = _sharpen(objective, sharpen_by, base, again)
     result = Audit(base, rows, dict(change), twin)
     base.extras["audit"] = result.to_dict()
     return result
@@ -160,15 +164,14 @@ def _judge(
     moved: list[Measurement],
     tolerance: float,
 ) -> AuditRow:
-    info = find_measure(base.measure)
-    seen = str(base.details.get("loss", base.provenance.loss))
-    claimed = exact and kind in info.invariant_to(base.options, seen)
+    logarithmic = find_measure(base.measure).logarithmic
+    claimed = exact and kind in claims_of(base)
     judged = all(one.status.trusted and one.value is not None for one in [base, *moved])
     if not judged or base.value is None:
         return AuditRow(
             request, kind, claimed, exact, None, None, "not judged", "not judged"
         )
-    ratios = [_ratio(base.value, one.value, info.logarithmic) for one in moved]
+    ratios = [_ratio(base.value, one.value, logarithmic) for one in moved]
     low, high = min(ratios), max(ratios)
     drifted = any(
         abs((one.value or 0.0) - base.value) > _allowance(base, one, tolerance)
@@ -205,15 +208,28 @@ def _allowance(base: Measurement, moved: Measurement, tolerance: float) -> float
     return spread + tolerance * abs(base.value or 0.0)
 
 
-def _sharpen(objective: Objective, factor: float, seed: int) -> dict[str, Any] | None:
+def _sharpen(
+    objective: Objective,
+    factor: float,
+    base: Report,
+    run: Callable[[Objective], Report],
+) -> dict[str, Any] | None:
+    """The adversarial twin, and what every measure says of it."""
     try:
-        found: Sharpened = sharpened(objective, factor, seed=seed)
+        found = sharpened(objective, factor, seed=base.provenance.seed)
     except SymmetryError:
         return None
+    ratios = {}
+    for request, one in run(found.objective).measurements.items():
+        if base[request].value is not None and one.value is not None:
+            logarithmic = find_measure(one.measure).logarithmic
+            ratio = _ratio(base[request].value or 0.0, one.value, logarithmic)
+            ratios[request] = ratio if math.isfinite(ratio) else None
     return {
         "factor": factor,
         "ratio": found.ratio,
         "output_change": found.output_change,
         "before": found.before,
         "after": found.after,
+        "ratios": ratios,
     }

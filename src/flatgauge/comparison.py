@@ -11,7 +11,7 @@ from flatgauge.errors import OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, format_value, table
-from flatgauge.run import DEFAULT, measure
+from flatgauge.run import DEFAULT, claims_of, measure
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2
@@ -108,7 +108,6 @@ def compare(
 def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
     first = next(iter(found.values()))
     info = find_measure(first.measure)
-    seen = str(first.details.get("loss", first.provenance.loss))
     trusted = {
         name: one.value
         for name, one in found.items()
@@ -129,7 +128,7 @@ def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
         statuses={name: one.status.name for name, one in found.items()},
         flatter=order[0] if len(order) == len(found) else None,
         significant=significant and len(order) == len(found),
-        invariant_to=sorted(info.invariant_to(first.options, seen)),
+        invariant_to=sorted(claims_of(first)),
     )
 
 

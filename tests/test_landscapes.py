@@ -8,7 +8,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import OptionError, VectorError
-from flatgauge.landscape import landscape
+from flatgauge.landscapes import landscape
 from flatgauge.vectors import gaussian, generator
 
 

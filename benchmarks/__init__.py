@@ -1,0 +1,1 @@
+"""Benchmarks against one gradient and against other packages, interleaved in one run."""

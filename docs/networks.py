@@ -1,0 +1,80 @@
+"""Small float64 networks and data that the scripts of the documentation share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+CLASSES = 4
+
+
+def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A float64 module whose initial weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build().double()
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=random, dtype=torch.float64)
+
+
+def mlp(*widths: int, bias: bool = True, activation: type[nn.Module] = nn.ReLU):
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs, bias=bias), activation()]
+    return nn.Sequential(*layers[:-1])
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(12, CLASSES),
+    )
+
+
+def normalized(eps: float) -> nn.Module:
+    """A batch norm between two linear layers, its gain and shift away from 1 and 0."""
+    model = nn.Sequential(
+        nn.Linear(3, 5, bias=False),
+        nn.BatchNorm1d(5, eps=eps),
+        nn.ReLU(),
+        nn.Linear(5, CLASSES),
+    )
+    norm = model[1]
+    nn.init.uniform_(norm.weight, 0.5, 1.5)
+    nn.init.normal_(norm.bias, std=0.5)
+    nn.init.normal_(norm.running_mean, std=0.2)
+    nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    return model
+
+
+class Attention(nn.Module):
+    """Self-attention with two heads, separate weights and no biases."""
+
+    def __init__(self, width: int = 6, heads: int = 2):
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
+        self.head = nn.Linear(width, CLASSES, bias=False)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.mul_(2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        q, k, v = (
+            part(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.head(self.output(mixed.transpose(1, 2).flatten(2)).mean(1))

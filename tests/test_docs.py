@@ -1,0 +1,133 @@
+"""The documentation: its examples run, its tables are true, its references exist."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flatgauge as fg
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    """A function that imports a script of the documentation."""
+    monkeypatch.syspath_prepend(str(DOCS))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def assert_same(found: str, expected: str) -> None:
+    """The same text, with numbers that agree to the digits that are printed."""
+    assert NUMBER.split(found) == NUMBER.split(expected)
+    for one, other in zip(NUMBER.findall(found), NUMBER.findall(expected), strict=True):
+        assert math.isclose(float(one), float(other), rel_tol=0.02), (one, other)
+
+
+def run(path: Path) -> str:
+    # In a process of its own: examples register measures, rules and operators.
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(path: Path):
+    assert run(path).strip()
+
+
+def test_every_example_is_on_a_page():
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    for path in EXAMPLES:
+        assert f"_build/printed/{path.stem}.txt" in pages, path.name
+
+
+def test_the_committed_table_has_every_mark(script):
+    expected = script("generate_invariance").EXPECTED
+    text = (DOCS / "invariance_table.md").read_text(encoding="utf-8")
+    first = text.split("\n\n")[1]
+    rows = [line.strip("|").split("|") for line in first.splitlines()][2:]
+    found = {row[0].strip(): [cell.strip()[0] for cell in row[1:]] for row in rows}
+    signs = {"y": "✓", "a": "✓", "n": "✗", "-": "–"}
+    for row, marks in expected.items():
+        assert found[row] == [signs[mark] for mark in marks.replace(" ", "")], row
+
+
+@pytest.mark.parametrize("page", ["mathematics.md", "theorems.md", "which_measure.md"])
+def test_checks_that_pages_name_exist(page: str):
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")
+    )
+    text = (DOCS / page).read_text(encoding="utf-8")
+    names = set(re.findall(r"`(test_\w+)`", text))
+    assert names
+    for name in names:
+        assert f"def {name}(" in sources, name
+    for path in re.findall(r"`(?:tests/)?((?:\w+/)*test_\w+\.py)`", text):
+        places = (ROOT / "tests" / path, ROOT / "tests" / "symmetry" / path)
+        assert any(place.exists() for place in places), path
+
+
+def test_the_api_page_has_every_public_name():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    public = {name for name in fg.__all__ if not name.startswith("_")}
+    described = set(re.findall(r"auto\w+:: flatgauge\.(\w+)", text))
+    assert public == described
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("generate_invariance", "invariance_table.md"),
+        ("generate_algorithm1", "algorithm1_table.md"),
+    ],
+)
+def test_generated_tables_are_up_to_date(script, name: str, page: str):
+    committed = (DOCS / page).read_text(encoding="utf-8")
+    assert_same(script(name).page(), committed)
+
+
+@pytest.mark.slow
+def test_the_theorems_can_be_drawn(tmp_path: Path):
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
+        "import generate_theorems; generate_theorems.draw(Path(sys.argv[2]))"
+    )
+    picture = tmp_path / "theorems.svg"
+    subprocess.run([sys.executable, "-c", code, DOCS, picture], check=True)
+    assert picture.stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_warnings(tmp_path: Path):
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-b", "html"]
+    done = subprocess.run(
+        [*command, "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "index.html").exists()
