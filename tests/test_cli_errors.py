@@ -116,7 +116,7 @@ CASES = [
     ("report gone.json --out a.html", "'gone.json' could not be read as JSON"),
     ("report cut.json --out a.html", "could not be read as JSON"),
     ("report no_report.json --out a.html", "this is no flatgauge report"),
-    ("report broken.json --out a.html", "is no complete flatgauge report"),
+    ("report broken.json --out a.html", "report is incomplete"),
     ("papers nobody1999", "paper"),
 ]
 

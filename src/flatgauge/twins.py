@@ -181,7 +181,7 @@ def _attention_layouts(objective: Objective) -> list[AttentionLayout]:
 def _chain(objective: Objective) -> Chain | None:
     """The model as a chain of layers, where it is one and all of it is measured."""
     try:
-        chain = Chain.of(objective.network.model)
+        chain = Chain.of(objective.network.model, homogeneous=False)
     except SymmetryError:
         return None
     names = {n for layer in chain.layers for n in (layer.weight, layer.bias) if n}

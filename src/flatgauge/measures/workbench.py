@@ -177,7 +177,15 @@ class Workbench:
             max_steps: the most products.
         """
         operator = self.whitened(objective, metric, connection, point)
-        key = ("extremes", objective.loss.name, metric, connection, point is None, tol)
+        key = (
+            "extremes",
+            objective.loss.name,
+            metric,
+            connection,
+            point is None,
+            tol,
+            max_steps,
+        )
         return self.once(
             key, lambda: largest_eigenvalue(operator, tol, max_steps, self.seed)
         )

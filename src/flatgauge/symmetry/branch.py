@@ -51,7 +51,7 @@ def split_branches(model: nn.Module, layer: int, share: float) -> nn.Module:
     Raises:
         SymmetryError: if the model is no chain, has no such layer, or c is not in (0, 1].
     """
-    chain = Chain.of(model)
+    chain = Chain.of(model, homogeneous=False)
     if not 0 <= layer < len(chain):
         raise SymmetryError(
             f"there is no layer {layer}: the chain has {len(chain)}, counted from 0."

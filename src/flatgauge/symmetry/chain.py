@@ -19,6 +19,20 @@ from flatgauge.vectors import Params
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 LAYERS = (nn.Linear, *_CONVOLUTIONS)
+_ELEMENTWISE = (
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.ELU,
+    nn.SELU,
+    nn.CELU,
+    nn.Softplus,
+    nn.Hardtanh,
+    nn.Hardswish,
+    nn.ReLU6,
+)
 _HOMOGENEOUS = (
     nn.ReLU,
     nn.LeakyReLU,
@@ -78,8 +92,13 @@ class Chain:
         return len(self.layers)
 
     @staticmethod
-    def of(model: nn.Module) -> Chain:
+    def of(model: nn.Module, *, homogeneous: bool = True) -> Chain:
         """The chain that a (nested) `nn.Sequential` is, its first dimension the batch.
+
+        Args:
+            model: the model.
+            homogeneous: whether activations must be positively homogeneous, as rescaling
+                needs; permuting units does not.
 
         Raises:
             SymmetryError: if the model is not a chain of linear and convolutional
@@ -90,6 +109,9 @@ class Chain:
         tail: list[nn.Module] = []
         owners: dict[int, str] = {}
         for path, module in modules_in_order(model, ""):
+            if not homogeneous and type(module) in _ELEMENTWISE:
+                tail.append(module)
+                continue
             if type(module) not in LAYERS:
                 check_between(path, module, previous)
                 tail.append(module)
@@ -106,7 +128,8 @@ class Chain:
             previous, tail = module, []
         if not layers:
             raise SymmetryError("the model has no linear or convolutional layer.")
-        if any(type(module) in (nn.ReLU, nn.LeakyReLU) for module in tail):
+        activations = (nn.ReLU, nn.LeakyReLU, *_ELEMENTWISE)
+        if any(type(module) in activations for module in tail):
             raise SymmetryError(
                 "an activation follows the last layer, so it does not give the outputs: "
                 "build the Chain from names, or drop the activation."

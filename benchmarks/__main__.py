@@ -1,0 +1,96 @@
+"""Run the benchmarks: python -m benchmarks [--device cuda] [--peers FOLDER].
+
+Results go to benchmarks/results/<machine>.json; `python -m benchmarks.page` draws
+benchmarks/README.md from whatever is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.default_set import default_set
+from benchmarks.diagonal import diagonal
+from benchmarks.eigenvalue import eigenvalue
+from benchmarks.growth import growth
+from benchmarks.networks import NETWORKS
+from benchmarks.products import products
+from flatgauge.version import __version__
+
+RESULTS = Path(__file__).parent / "results"
+GIB = 2**30
+
+
+def machine(device: str) -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name() if device == "cuda" else None
+    return {
+        "flatgauge": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--peers", help="a folder with the other packages")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", nargs="*", help="some of the parts by name")
+    options = parser.parse_args()
+    if options.peers:
+        sys.path.append(options.peers)
+    warnings.simplefilter("ignore")
+    device = options.device
+    precisions = ("ieee", "tf32") if device == "cuda" else ("ieee",)
+    fast = precisions[-1]
+    parts = {
+        "products": lambda: [
+            products(network, device, precision)
+            for precision in precisions
+            for network in NETWORKS.values()
+        ],
+        "diagonal": lambda: [
+            diagonal(NETWORKS[name], device, fast) for name in ("LeNet", "WRN-16-4")
+        ],
+        "eigenvalue": lambda: [eigenvalue(device, one) for one in precisions],
+        "default set": lambda: [
+            default_set("WRN-16-4", device, fast, batch=2500)
+            if device == "cuda"
+            else default_set("LeNet", device, fast)
+        ],
+        "growth": lambda: (
+            []
+            if device == "cuda"
+            else [
+                *growth("MLP", (1000, 2000, 4000, 8000), 0),
+                *growth("GPT", (4, 8, 16), 2 * GIB),
+            ]
+        ),
+    }
+    found: dict[str, Any] = {"machine": machine(device)}
+    out = options.out or RESULTS / f"{device}.json"
+    out.parent.mkdir(exist_ok=True)
+    for name, run in parts.items():
+        if options.only and name not in options.only:
+            continue
+        try:
+            found[name] = run()
+        except Exception as error:
+            found[name] = []
+            print(f"{name} failed: {type(error).__name__}: {error}", flush=True)
+        print(name, json.dumps(found[name]), flush=True)
+        out.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

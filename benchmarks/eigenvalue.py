@@ -1,0 +1,63 @@
+"""Time to a certified top eigenvalue, against PyHessian's own call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import flatgauge as fg
+from benchmarks import peers
+from benchmarks.networks import NETWORKS
+from benchmarks.products import global_precision
+from benchmarks.timing import once
+
+
+def eigenvalue(device: str, precision: str, rounds: int = 3) -> dict[str, Any]:
+    """The MLP with 10,000 samples, to a relative residual of 1e-3."""
+    global_precision(precision == "tf32")
+    network = NETWORKS["MLP"]
+    model = network.model().to(device)
+    random = torch.Generator().manual_seed(1)
+    size = 10_000 if device == "cuda" else 1000
+    batches = [
+        tuple(part.to(device) for part in network.draw(size, random))
+        for _ in range(10_000 // size)
+    ]
+    ours: list[Any] = []
+    theirs: list[Any] = []
+
+    def run_ours() -> None:
+        objective = fg.Objective(model, batches, precision=precision)
+        ours.append(fg.top_eigenvalues(objective, k=1, tol=1e-3))
+
+    def run_theirs() -> None:
+        own: Any = peers.pyhessian(model, batches)
+        theirs.append(own.eigenvalues(maxIter=100, tol=1e-3, top_n=1)[0][0])
+
+    seconds: dict[str, list[float]] = {"flatgauge": [], "PyHessian": []}
+    for index in range(rounds + 1):
+        taken = {"flatgauge": once(run_ours, device)}
+        if peers.installed("pyhessian"):
+            taken["PyHessian"] = once(run_theirs, device)
+        if index:
+            for name, value in taken.items():
+                seconds[name].append(value)
+    exact = fg.Objective(model, batches, dtype=torch.float64)
+    truth = fg.top_eigenvalues(exact, k=1, tol=1e-9, max_steps=500).values[0]
+    found = ours[-1]
+    return {
+        "device": device,
+        "precision": precision,
+        "samples": 10_000,
+        "seconds": {name: min(v) for name, v in seconds.items() if v},
+        "truth": truth,
+        "flatgauge": {
+            "value": found.values[0],
+            "error": abs(found.values[0] - truth) / truth,
+            "bound": found.error_bounds[0] / truth,
+            "residual": found.residuals[0] / truth,
+            "products": found.products,
+        },
+        "PyHessian error": abs(theirs[-1] - truth) / truth if theirs else None,
+    }
