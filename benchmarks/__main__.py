@@ -11,6 +11,8 @@ import json
 import platform
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,42 +55,43 @@ def main() -> None:
     device = options.device
     precisions = ("ieee", "tf32") if device == "cuda" else ("ieee",)
     fast = precisions[-1]
-    parts = {
-        "products": lambda: [
-            products(network, device, precision)
-            for precision in precisions
+    jobs: list[tuple[str, Callable[[], Any]]] = [
+        *(
+            ("products", partial(products, network, device, precision))
+            for precision in reversed(precisions)
             for network in NETWORKS.values()
-        ],
-        "diagonal": lambda: [
-            diagonal(NETWORKS[name], device, fast) for name in ("LeNet", "WRN-16-4")
-        ],
-        "eigenvalue": lambda: [eigenvalue(device, one) for one in precisions],
-        "default set": lambda: [
-            default_set("WRN-16-4", device, fast, batch=2500)
-            if device == "cuda"
-            else default_set("LeNet", device, fast)
-        ],
-        "growth": lambda: (
-            []
-            if device == "cuda"
-            else [
-                *growth("MLP", (1000, 2000, 4000, 8000), 0),
-                *growth("GPT", (4, 8, 16), 2 * GIB),
-            ]
         ),
-    }
+        *(
+            ("diagonal", partial(diagonal, NETWORKS[name], device, fast))
+            for name in ("LeNet", "WRN-16-4")
+        ),
+        *(("eigenvalue", partial(eigenvalue, device, one)) for one in precisions),
+    ]
+    if device == "cuda":
+        jobs.append(
+            ("default set", partial(default_set, "WRN-16-4", device, fast, batch=2500))
+        )
+    else:
+        jobs += [
+            ("default set", partial(default_set, "LeNet", device, fast)),
+            *(
+                ("growth", partial(growth, "MLP", n, 0))
+                for n in (1000, 2000, 4000, 8000)
+            ),
+            *(("growth", partial(growth, "GPT", n, 2 * GIB)) for n in (4, 8, 16)),
+        ]
     found: dict[str, Any] = {"machine": machine(device)}
     out = options.out or RESULTS / f"{device}.json"
     out.parent.mkdir(exist_ok=True)
-    for name, run in parts.items():
+    for name, run in jobs:
         if options.only and name not in options.only:
             continue
+        rows = found.setdefault(name, [])
         try:
-            found[name] = run()
+            rows.append(run())
+            print(name, json.dumps(rows[-1]), flush=True)
         except Exception as error:
-            found[name] = []
-            print(f"{name} failed: {type(error).__name__}: {error}", flush=True)
-        print(name, json.dumps(found[name]), flush=True)
+            print(f"{name} failed: {type(error).__name__}: {error}"[:500], flush=True)
         out.write_text(json.dumps(found, indent=1))
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from typing import Any
 
-SIZES = (1000, 2000, 4000, 8000)
 PROGRAM = """
 import sys, resource, torch
 sys.path.insert(0, ".")
@@ -30,21 +29,16 @@ print(seconds, (after - before) * 1024, hessian._kept is not None)
 """
 
 
-def growth(network: str, sizes: tuple[int, ...], budget: int) -> list[dict[str, Any]]:
-    """One process for each size, so that peaks of memory do not mix."""
-    rows = []
-    for size in sizes:
-        command = [sys.executable, "-c", PROGRAM, network, str(size), str(budget)]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds, peak, kept = printed.stdout.split()[-3:]
-        rows.append(
-            {
-                "network": network,
-                "samples": size,
-                "budget": budget,
-                "seconds": float(seconds),
-                "peak": int(peak),
-                "kept": kept == "True",
-            }
-        )
-    return rows
+def growth(network: str, samples: int, budget: int) -> dict[str, Any]:
+    """In a process of its own, so that peaks of memory do not mix."""
+    command = [sys.executable, "-c", PROGRAM, network, str(samples), str(budget)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, peak, kept = printed.stdout.split()[-3:]
+    return {
+        "network": network,
+        "samples": samples,
+        "budget": budget,
+        "seconds": float(seconds),
+        "peak": int(peak),
+        "kept": kept == "True",
+    }

@@ -19,12 +19,14 @@ from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.jvp_of_gradient import JvpOfGradient
 from flatgauge.curvature.routes.reverse_over_forward import ReverseOverForward
 from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, tensors_in
+from flatgauge.data import Batch, few_samples, tensors_in
+from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import SavedBytes
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, gaussian, generator, norm
 
 REPEATS = 3
+CHECKED_SAMPLES = 16
 # Relative differences that are rounding; the coarse one is for TF32.
 AGREEMENT = {torch.float64: 1e-10, torch.float32: 1e-3}
 COARSE_AGREEMENT = 3e-2
@@ -36,8 +38,9 @@ WORTH_TRYING = 8
 class Choice:
     """The route that was chosen, and what was seen of every candidate.
 
-    `seconds` holds the time of one product with the first batch, `disagreement` the
-    relative difference from double backward; a candidate that failed has neither.
+    `seconds` holds the time of one product with the first batch, for the candidates
+    that agreed and ran; `disagreement` the relative difference from double backward,
+    infinite for those that failed.
     """
 
     route: Route
@@ -58,32 +61,52 @@ def choose_route(objective: Objective, batch: Batch, budget: int) -> Choice:
     if objective.device.type == "cpu" and objective.batch_count < WORTH_TRYING:
         return Choice(truth_route)
     vector = gaussian(objective.parameters, generator(0))
-    with SavedBytes() as saved:
-        prepared = truth_route.prepare(objective, batch)
-        truth = prepared([vector])[0]
-    fits = saved.total * objective.batch_count <= budget
-
-    def again() -> object:
-        ready = prepared if fits else truth_route.prepare(objective, batch)
-        return ready([vector])
-
-    seconds = {truth_route.name: _time(objective, again)}
-    best, disagreement = truth_route, {truth_route.name: 0.0}
+    # Agreement is checked on a few samples, where double backward always fits.
+    few = few_samples(batch, CHECKED_SAMPLES)
+    truth = truth_route.prepare(objective, few)([vector])[0]
+    disagreement = {truth_route.name: 0.0}
+    seconds = _attempt(objective, lambda: _time_truth(objective, batch, vector, budget))
+    times = {truth_route.name: seconds}
+    best: Route = truth_route
     for candidate in _candidates(objective, batch):
 
-        def run(one: Route = candidate) -> Params:
-            return one.prepare(objective, batch)([vector])[0]
+        def run(where: Batch, one: Route = candidate) -> Params:
+            return one.prepare(objective, where)([vector])[0]
 
-        try:
-            error = _difference(run(), truth)
-            disagreement[candidate.name] = error
-            if error <= _rounding(objective):
-                seconds[candidate.name] = _time(objective, run)
-        except (RuntimeError, NotImplementedError):
-            continue
-        if seconds.get(candidate.name, math.inf) < seconds[best.name]:
-            best = candidate
-    return Choice(best, seconds, disagreement)
+        error = _attempt(objective, lambda go=run: _difference(go(few), truth))
+        disagreement[candidate.name] = error
+        if error <= _rounding(objective):
+            times[candidate.name] = _attempt(
+                objective, lambda go=run: _time(objective, lambda: go(batch))
+            )
+            if times[candidate.name] < times[best.name]:
+                best = candidate
+    taken = {name: one for name, one in times.items() if math.isfinite(one)}
+    return Choice(best, taken, disagreement)
+
+
+def _attempt(objective: Objective, run: Callable[[], float]) -> float:
+    """The result, or infinity where a route fails or does not fit in memory."""
+    try:
+        return run()
+    except (RuntimeError, NotImplementedError, FlatgaugeError):
+        return math.inf
+    finally:
+        if objective.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _time_truth(
+    objective: Objective, batch: Batch, vector: Params, budget: int
+) -> float:
+    """Double backward: with the graph kept if the graphs of all batches fit."""
+    route = DoubleBackward()
+    with SavedBytes() as saved:
+        prepared = [route.prepare(objective, batch)]
+    if saved.total * objective.batch_count <= budget:
+        return _time(objective, lambda: prepared[0]([vector]))
+    prepared.clear()
+    return _time(objective, lambda: route.prepare(objective, batch)([vector]))
 
 
 def _rounding(objective: Objective) -> float:
