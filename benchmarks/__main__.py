@@ -55,10 +55,10 @@ def main() -> None:
     device = options.device
     precisions = ("ieee", "tf32") if device == "cuda" else ("ieee",)
     fast = precisions[-1]
+    rounds = 3 if device == "cuda" else 5
     jobs: list[tuple[str, Callable[[], Any]]] = [
         *(
-            ("products", partial(products, network, device, precision))
-            for precision in reversed(precisions)
+            ("products", partial(products, network, device, fast, rounds))
             for network in NETWORKS.values()
         ),
         *(
@@ -79,6 +79,11 @@ def main() -> None:
                 for n in (1000, 2000, 4000, 8000)
             ),
             *(("growth", partial(growth, "GPT", n, 2 * GIB)) for n in (4, 8, 16)),
+        ]
+    if fast != "ieee":
+        jobs += [
+            ("products", partial(products, network, device, "ieee", 1))
+            for network in NETWORKS.values()
         ]
     found: dict[str, Any] = {"machine": machine(device)}
     out = options.out or RESULTS / f"{device}.json"

@@ -20,7 +20,7 @@ from flatgauge.vectors import (
 )
 
 # Samples times tensors that are looked at, and the fewest and most samples.
-WORK = 256
+WORK = 96
 FEWEST, MOST = 2, 16
 
 

@@ -26,9 +26,10 @@ from flatgauge.vectors import Params, add, check_finite, scale
 AGREEMENT = {torch.float32: 1e-3, torch.float64: 1e-8}
 CHECKED_SAMPLES = 3
 CHECKED_SLOTS = 2
-# Numbers that the taps of one piece of a batch may hold, and their bytes with slack.
-PIECE_ENTRIES = 2**28
-PIECE_SHARE = 16
+# The part of the memory budget that the taps of one piece of a batch may fill, and
+# what a number takes with the copies that are made of it.
+MEMORY_SHARE = 4
+BYTES_AN_ENTRY = 16
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class SquaredGradients:
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
-        room = memory_budget(self.objective.device, None) // 4
-        step = max(1, min(room // PIECE_SHARE, PIECE_ENTRIES) // max(self._entries, 1))
+        room = memory_budget(self.objective.device, None) // MEMORY_SHARE
+        step = max(1, room // (BYTES_AN_ENTRY * max(self._entries, 1)))
         length = sample_length(batch)
         if step >= length:
             yield batch

@@ -20,12 +20,17 @@ class ChannelsLast(Route):
         self.inner = inner
         self.name = f"{inner.name}, channels last"
         self.keeps = inner.keeps
+        self._moved: tuple[Objective, Objective] | None = None
 
     def prepare(
         self, objective: Objective, batch: Batch
     ) -> Callable[[list[Params]], list[Params]]:
         """Convert the batch, the point and every vector; results keep their layout."""
-        moved = objective.at(map_tensors(_channels_last, objective.parameters))
+        # Once: the check of the point waits for the device, which a recording cannot.
+        if self._moved is None or self._moved[0] is not objective:
+            laid_out = map_tensors(_channels_last, objective.parameters)
+            self._moved = (objective, objective.at(laid_out))
+        moved = self._moved[1]
         parts = (batch.whole, batch.inputs, batch.targets)
         laid = Batch(batch.index, *(map_nested(_channels_last, part) for part in parts))
         product = self.inner.prepare(moved, laid)
