@@ -141,11 +141,13 @@ def few_samples(batch: Batch, count: int) -> Batch:
     lengths = {tensor.shape[0] for tensor in tensors if tensor.ndim}
     if len(lengths) != 1 or any(tensor.ndim == 0 for tensor in tensors):
         return batch
-    parts = [
-        map_nested(lambda t: t[:count], part)
-        for part in (batch.whole, batch.inputs, batch.targets)
-    ]
-    return Batch(batch.index, *parts)
+    return map_batch(lambda t: t[:count], batch)
+
+
+def map_batch(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
+    """Apply `function` to every tensor of a batch."""
+    parts = (batch.whole, batch.inputs, batch.targets)
+    return Batch(batch.index, *(map_nested(function, part) for part in parts))
 
 
 def _source(data: Any, batch_size: int | None, any_batch: bool) -> Iterable[Any]:

@@ -77,12 +77,14 @@ class Network:
             own[name].requires_grad_()
         return twin
 
-    def with_model(self, model: nn.Module, names: list[str]) -> Network:
+    def with_model(
+        self, model: nn.Module, names: list[str], dtype: torch.dtype | None = None
+    ) -> Network:
         """The same treatment of another model, with the parameters of these names."""
         return Network(
             model,
             device=self.device,
-            dtype=self.dtype,
+            dtype=dtype or self.dtype,
             mode=self.mode,
             params=set(names).__contains__,
             forward=self.forward,

@@ -170,6 +170,18 @@ class Objective:
         changed._facts = {}
         return changed
 
+    def in_double(self) -> Objective:
+        """The same objective with its network in float64, for checks on few samples.
+
+        Its batches stay as they are: convert what you evaluate.
+        """
+        changed = self._clone()
+        changed.network = self.network.with_model(
+            self.model(), list(self.parameters), dtype=torch.float64
+        )
+        changed.parameters = changed.network.parameters
+        return changed
+
     def with_loss(self, loss: LossLike) -> Objective:
         """The same model, data and point under another loss."""
         changed = self._clone()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.recorder import Recorder
-from flatgauge.data import Batch, map_nested, tensors_in
+from flatgauge.data import Batch, map_batch, tensors_in
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -251,8 +251,7 @@ def sample_length(batch: Batch) -> int:
 def take_samples(batch: Batch, rows: slice) -> Batch:
     """Some samples of a batch."""
     sample_length(batch)
-    parts = (batch.whole, batch.inputs, batch.targets)
-    return Batch(batch.index, *(map_nested(lambda t: t[rows], part) for part in parts))
+    return map_batch(lambda t: t[rows], batch)
 
 
 def _first_with_several(objective: Objective) -> Batch:

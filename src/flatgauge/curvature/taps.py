@@ -127,10 +127,18 @@ class ConvolutionTap(Tap):
         )
 
     def _unfold(self, images: Tensor) -> Tensor:
-        """Patches [images, groups, channels × kernel, positions]."""
-        patches = F.unfold(
-            images, self._kernel, self.dilation, self.padding, self.stride
-        )
+        """Patches [images, groups, channels × kernel, positions], in one strided copy.
+
+        F.unfold launches a kernel for each image on a GPU.
+        """
+        (top, left), (down, across) = self.padding, self.stride
+        padded = F.pad(images, (left, left, top, top))
+        reach = [
+            d * (k - 1) + 1 for d, k in zip(self.dilation, self._kernel, strict=True)
+        ]
+        windows = padded.unfold(2, reach[0], down).unfold(3, reach[1], across)
+        windows = windows[..., :: self.dilation[0], :: self.dilation[1]]
+        patches = windows.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
         return patches.unflatten(1, (self.groups, -1))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, map_nested
+from flatgauge.data import Batch, map_batch
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, map_tensors
 
@@ -31,9 +31,7 @@ class ChannelsLast(Route):
             laid_out = map_tensors(_channels_last, objective.parameters)
             self._moved = (objective, objective.at(laid_out))
         moved = self._moved[1]
-        parts = (batch.whole, batch.inputs, batch.targets)
-        laid = Batch(batch.index, *(map_nested(_channels_last, part) for part in parts))
-        product = self.inner.prepare(moved, laid)
+        product = self.inner.prepare(moved, map_batch(_channels_last, batch))
         return lambda vectors: product(
             [map_tensors(_channels_last, vector) for vector in vectors]
         )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, map_nested, tensors_in
+from flatgauge.data import Batch, map_batch, tensors_in
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params
 
@@ -42,14 +43,12 @@ class CudaGraph(Route):
         self, objective: Objective, batch: Batch
     ) -> Callable[[list[Params]], list[Params]]:
         """Record for new shapes, else copy the batch into the recording."""
-        tensors = tensors_in(batch.whole)
+        tensors = _tensors(batch)
         shapes = tuple(tensor.shape for tensor in tensors)
         if shapes not in self._recordings:
             self._recordings[shapes] = self._record(objective, batch)
         recording = self._recordings[shapes]
-        for mine, theirs in zip(
-            tensors_in(recording.batch.whole), tensors, strict=True
-        ):
+        for mine, theirs in zip(_tensors(recording.batch), tensors, strict=True):
             mine.copy_(theirs)
 
         def product(vector: Params) -> Params:
@@ -61,11 +60,7 @@ class CudaGraph(Route):
         return lambda vectors: [product(vector) for vector in vectors]
 
     def _record(self, objective: Objective, batch: Batch) -> _Recording:
-        copies = {id(t): t.clone() for t in tensors_in(batch.whole)}
-        parts = (batch.whole, batch.inputs, batch.targets)
-        own = Batch(
-            batch.index, *(map_nested(lambda t: copies[id(t)], p) for p in parts)
-        )
+        own = map_batch(torch.clone, batch)
         vector = {name: torch.zeros_like(t) for name, t in objective.parameters.items()}
 
         def run() -> Params:
@@ -81,3 +76,7 @@ class CudaGraph(Route):
         with torch.cuda.graph(graph):
             image = run()
         return _Recording(graph, own, vector, image)
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    return tensors_in([batch.whole, batch.inputs, batch.targets])
