@@ -17,11 +17,9 @@ from flatgauge.memory import SavedBytes, memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
-    add,
     check_finite,
     derivative_errors,
     scale,
-    zeros_like,
 )
 
 BatchProduct = Callable[[list[Params]], list[Params]]
@@ -59,17 +57,20 @@ class BatchedOperator(SymmetricOperator):
         """The product A_b v for the sum over one batch, ready for many vectors."""
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        totals = [zeros_like(self.space) for _ in vectors]
+        totals: list[Params] = []
+        share = 1 / self.objective.sample_count
         with self.objective.isolated():
             for product in self._products():
                 images = product(vectors)
-                totals = [
-                    add(t, image) for t, image in zip(totals, images, strict=True)
-                ]
-        means = [scale(total, 1 / self.objective.sample_count) for total in totals]
-        for mean in means:
-            check_finite(mean, f"{self.name} product")
-        return means
+                if not totals:
+                    totals = [scale(image, share) for image in images]
+                    continue
+                for total, image in zip(totals, images, strict=True):
+                    for name, tensor in total.items():
+                        tensor.add_(image[name], alpha=share)
+        for total in totals:
+            check_finite(total, f"{self.name} product")
+        return totals
 
     def _products(self) -> Iterator[BatchProduct]:
         if self._kept is not None:
