@@ -47,8 +47,18 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks
+# The other packages go into an environment of their own: they pull builds of torchvision
+# that break the CPU build of torch.
+PEERS := .venv-bench/peers
+$(PEERS):
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+		pyhessian==0.1 curvlinops-for-pytorch==3.0.1 hessian-eigenthings==1.0.0a5 \
+		backpack-for-pytorch==1.7.1 einops einconv linear_operator opt_einsum unfoldNd tqdm
+
+bench: $(READY) $(PEERS)
+	$(BIN)/python -m benchmarks --peers $(PEERS)
+	$(BIN)/python -m benchmarks.symmetries
+	$(BIN)/python -m benchmarks.page
 
 papers: $(READY)
 	@if [ -f papers/run.py ]; then $(BIN)/python -m papers.run --quick; \
