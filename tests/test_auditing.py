@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cases import CASES
+
+import flatgauge as fg
+from flatgauge import auditing
+from flatgauge.measures import registry
+
+
+@pytest.fixture(scope="module")
+def found() -> fg.Audit:
+    return fg.audit(CASES["mlp"].objective(), elements=1, spread=1.0)
+
+
+def test_claims_hold_and_the_rest_may_move(found):
+    verdicts = {(row["measure"], row["kind"]): row for row in found.rows()}
+    assert verdicts["normalized-sharpness", "node-rescale"]["verdict"] == "holds"
+    trace = verdicts["hessian-trace", "node-rescale"]
+    assert trace["verdict"] == "moves"
+    assert not trace["claimed"]
+    assert found.violations == []
+    assert set(found.function_change) >= {"layer-rescale", "node-rescale"}
+    assert found.function_change["node-rescale"] < 1e-12
+
+
+def test_the_sharpened_twin_is_measured_with_everything(found):
+    ratios = found.sharpened["ratios"]
+    assert found.sharpened["ratio"] >= 1e3
+    assert ratios["hessian-spectral-norm"] >= 1e3
+    assert ratios["normalized-sharpness"] == pytest.approx(1.0, rel=1e-9)
+
+
+def test_it_is_in_the_report_and_can_be_read(found, tmp_path):
+    assert found.report.extras["audit"] == found.to_dict()
+    found.report.to_json(tmp_path / "audit.json")
+    assert "moves ×" in str(found)
+
+
+def test_a_false_claim_is_called_a_violation(monkeypatch):
+    info = registry.find_measure("hessian-trace")
+    boast = replace(info, claims=lambda options, loss: {"node-rescale"})
+    monkeypatch.setitem(registry._REGISTERED, "hessian-trace", boast)
+    objective = CASES["mlp"].objective()
+    found = auditing.audit(objective, "hessian-trace", elements=1, sharpen_by=None)
+    assert [row.kind for row in found.violations] == ["node-rescale"]
+    assert "please report this" in found.violations[0].text
+
+
+def test_batch_norm_up_to_eps_has_rows_of_its_own():
+    found = fg.audit(
+        CASES["resnet"].objective(), "normalized-sharpness", elements=1, sharpen_by=None
+    )
+    kinds = {(row["kind"], row["exact"]): row for row in found.rows()}
+    assert kinds["node-rescale", True]["verdict"] == "holds"
+    assert kinds["node-rescale", False]["verdict"] != "claim violated"
+    assert not kinds["node-rescale", False]["claimed"]

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import CASES, known_network, mlp
+from torch import nn
+
+import flatgauge as fg
+from flatgauge.errors import NotConvergedError, OptionError
+from flatgauge.run import DEFAULT
+from flatgauge.solvers.lanczos import largest_eigenvalue
+
+
+def test_the_default_set_is_keyed_by_its_requests():
+    report = fg.measure(CASES["mlp"].objective())
+    assert list(report) == list(DEFAULT)
+    for one in report.measurements.values():
+        assert one.value is not None
+        assert math.isfinite(one.value)
+        assert one.provenance.samples == 6
+
+
+def test_a_report_survives_json(tmp_path):
+    report = fg.measure(CASES["mlp"].objective(), "normalized-sharpness", seed=3)
+    report.to_json(tmp_path / "report.json")
+    again = fg.Report.from_json(tmp_path / "report.json")
+    assert again == report
+    assert again["normalized-sharpness"].provenance.seed == 3
+    assert "normalized-sharpness" in str(again)
+
+
+def test_a_measurement_is_no_number():
+    found = fg.measure(CASES["mlp"].objective(), "hessian-trace")["hessian-trace"]
+    with pytest.raises(TypeError):
+        float(found)
+
+
+@pytest.mark.parametrize(
+    ("request_", "options", "message"),
+    [
+        ("sharpness", {}, "'sharpness' is not known; there are: epsilon-sharpness"),
+        ("hessian-trace[probes=3]", {}, "no option 'probes'; its options are: target"),
+        ("hessian-trace[target]", {}, "without a value"),
+        ("hessian-trace[", {}, "is no request"),
+        ("hessian-trace", {"normalized-sharpness": {"lam": 1.0}}, "was not asked for"),
+        ("hessian-trace", {"nobody": {}}, "'nobody' is not known"),
+        ("riemannian-spectral-norm[metric=fisher]", {}, "'fisher' is not known"),
+        ("normalized-sharpness[surrogate=no]", {}, "use 'auto' or 'objective'"),
+    ],
+)
+def test_unknown_names_and_options_are_refused(request_, options, message):
+    with pytest.raises(OptionError, match=message.replace("[", r"\[")):
+        fg.measure(CASES["mlp"].objective(), request_, options=options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hessian-spectral-norm[max_steps=2]",
+        "riemannian-spectral-norm[max_steps=2]",
+        "riemannian-spectral-norm[solver=power,max_steps=3]",
+        "epsilon-sharpness[steps=1,restarts=1,epsilon=0.5]",
+    ],
+)
+def test_too_few_steps_say_so_and_strict_raises(name: str):
+    objective = CASES["gelu"].objective()
+    found = fg.measure(objective, name)[name]
+    assert found.status is fg.Status.NOT_CONVERGED
+    assert "steps" in found.message
+    with pytest.raises(NotConvergedError, match=name.split("[")[0]):
+        fg.measure(objective, name, strict=True)
+
+
+def test_one_unconverged_run_does_not_spoil_another():
+    names = ("hessian-spectral-norm[max_steps=2]", "hessian-spectral-norm")
+    report = fg.measure(CASES["gelu"].objective(), *names)
+    assert report[names[0]].status is fg.Status.NOT_CONVERGED
+    assert report[names[1]].status is fg.Status.CONVERGED
+
+
+def test_not_applicable_comes_with_its_reason():
+    x, y = torch.randn(8, 4), torch.randint(0, 2, (8,))
+    two = fg.Objective(mlp(4, 5, 2), (x, y), dtype=torch.float64)
+    found = fg.measure(two.with_loss("cross-entropy"), "normalized-sharpness")
+    assert found["normalized-sharpness"].details["loss"] == "cross-entropy"
+    custom = fg.Objective(
+        mlp(4, 5, 1),
+        (x, torch.randn(8, 1)),
+        lambda out, target: (out - target).square().mean(),
+    )
+    fisher = fg.measure(custom, "fisher-rao-norm")["fisher-rao-norm"]
+    assert fisher.status is fg.Status.NOT_APPLICABLE
+    assert fisher.value is None
+    assert "loss of each row" in fisher.message
+    bound = fg.measure(custom, "pac-bayes-bound")["pac-bayes-bound"]
+    assert bound.status is fg.Status.NOT_APPLICABLE
+
+
+def negative() -> fg.Objective:
+    """A network whose dominant curvature is negative: loss −(Σ_k f_k)² / 2."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    data = (torch.randn(6, 3).double(), torch.zeros(6, 2))
+    return fg.Objective(model, data, lambda out, _: -(out.sum(1) ** 2).mean() / 2)
+
+
+def test_dominant_negative_curvature():
+    objective = negative()
+    dense = fg.Hessian(objective).to_dense()
+    s = torch.cat([t.norm().expand(t.numel()) for t in objective.parameters.values()])
+    truth = torch.linalg.eigvalsh(s[:, None] * dense * s)
+    assert -truth[0] > 1.5 * truth[-1].abs()
+    name = "riemannian-spectral-norm[tol=1e-8]"
+    found = fg.measure(objective, name)[name]
+    assert found.value == pytest.approx(float(truth[-1]), rel=1e-6)
+    power = "riemannian-spectral-norm[solver=power,tol=1e-6,max_steps=2000]"
+    tried = fg.measure(objective, power)[power]
+    assert tried.status is fg.Status.NOT_CONVERGED
+    assert "negative" in tried.message
+
+
+def test_shared_work_is_done_once():
+    objective = known_network("B/ce")
+    report = fg.measure(objective, "hessian-spectral-norm", "epsilon-sharpness")
+    assert report["hessian-spectral-norm"].cost.products > 0
+    direct = largest_eigenvalue(fg.Hessian(objective))
+    assert report["hessian-spectral-norm"].value == direct.value
+
+
+def test_progress_is_told():
+    seen: list[tuple[str, int, int]] = []
+    fg.measure(
+        CASES["mlp"].objective(),
+        "hessian-trace",
+        "spectral-norm-product",
+        progress=lambda *given: seen.append(given),
+    )
+    assert seen == [("hessian-trace", 0, 2), ("spectral-norm-product", 1, 2)]
