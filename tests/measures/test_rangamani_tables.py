@@ -55,7 +55,9 @@ def test_relative_difference(build, shape, count, factors, dtype):
     data = (torch.randn(count, *shape), torch.randint(0, 10, (count,)))
     objective = fg.Objective(model, data, dtype=dtype)
     moved = objective.at(
-        rescale_layers(objective.parameters, Chain.of(model), list(factors))
+        rescale_layers(
+            objective.parameters, Chain.of(model), [float(f) for f in factors]
+        )
     )
     before, after = (fg.measure(one, NAME)[NAME].value for one in (objective, moved))
     difference = abs(after - before) / before
