@@ -113,7 +113,7 @@ def isolated(
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(_random_states_kept(device, data, seed))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_attention_fast_path_off())
+        stack.enter_context(attention_fast_path_off())
         if device.type == "cuda":
             stack.enter_context(_precision("tf32" if tf32 else "ieee"))
         if recurrent:
@@ -206,7 +206,8 @@ def _precision(wanted: str) -> Iterator[None]:
 
 
 @contextmanager
-def _attention_fast_path_off() -> Iterator[None]:
+def attention_fast_path_off() -> Iterator[None]:
+    """Run nn.MultiheadAttention as written, not as one fused operator."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from scipy import sparse
 from torch import Tensor, nn
 
 from flatgauge.data import few_samples
 from flatgauge.errors import OptionError, SymmetryError
+from flatgauge.isolation import attention_fast_path_off
 from flatgauge.objective import Objective
 from flatgauge.symmetry.capture import capture
 from flatgauge.symmetry.generators import Generators
@@ -88,7 +87,7 @@ def symmetries(
     group = discover(
         model, args, kwargs, strict=strict, batchnorm=batchnorm, output=selector
     )
-    with _slow_attention():
+    with attention_fast_path_off():
         verify(model, args, kwargs, group, selector)
     return group
 
@@ -107,7 +106,7 @@ def discover(
         raise OptionError(
             f"there is no batch-norm variant '{batchnorm}': choose one of {BATCHNORM}."
         )
-    with _slow_attention():
+    with attention_fast_path_off():
         graph = capture(model, args, kwargs, output)
     fixed = fixed_tensors(graph, model)
     reading = interpret(graph, fixed, strict=strict, batchnorm=batchnorm)
@@ -167,14 +166,3 @@ def _selector(output: str | int | Output | None) -> Output:
         if isinstance(result, Mapping) and "logits" in result
         else result
     )
-
-
-@contextlib.contextmanager
-def _slow_attention() -> Iterator[None]:
-    """Attention by its separate operators, not by one fused kernel."""
-    enabled = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(enabled)
