@@ -17,6 +17,7 @@ from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, Status, table
 from flatgauge.run import DEFAULT, claims_of, measure
+from flatgauge.tables import html_table
 from flatgauge.twins import families
 
 # Relative drift that rounding alone makes between twins, beside the error bars.
@@ -77,15 +78,26 @@ class Audit:
         }
 
     def __str__(self) -> str:
-        cells = [
+        return "\n".join(filter(None, [table(self._head, self._cells()), self._twin()]))
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head, self._cells(), self._twin())
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        return ("measure", "symmetry", "verdict")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
             (row.measure, row.kind + ("" if row.exact else " (up to eps)"), row.text)
             for row in self.audit_rows
         ]
-        text = table(("measure", "symmetry", "verdict"), cells)
+
+    def _twin(self) -> str:
         if self.sharpened is None:
-            return text
+            return ""
         return (
-            f"{text}\nThe same function, ×{self.sharpened['ratio']:.3g} sharper by "
+            f"The same function, ×{self.sharpened['ratio']:.3g} sharper by "
             f"hessian-spectral-norm (outputs changed by "
             f"{self.sharpened['output_change']:.1e})."
         )

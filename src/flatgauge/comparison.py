@@ -12,6 +12,7 @@ from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, format_value, table
 from flatgauge.run import DEFAULT, claims_of, measure
+from flatgauge.tables import html_table
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2
@@ -57,7 +58,19 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        cells = [
+        text = table(self._head, self._cells())
+        return "\n".join([text, *(str(one["text"]) for one in self.disagreements)])
+
+    def _repr_html_(self) -> str:
+        note = " ".join(str(one["text"]) for one in self.disagreements)
+        return html_table(self._head, self._cells(), note)
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        return ("measure", *self.names, "flatter")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
             (
                 row.measure,
                 *(
@@ -68,8 +81,6 @@ class Comparison:
             )
             for row in self.comparison_rows
         ]
-        text = table(("measure", *self.names, "flatter"), cells)
-        return "\n".join([text, *(str(one["text"]) for one in self.disagreements)])
 
 
 def compare(

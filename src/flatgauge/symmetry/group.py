@@ -18,6 +18,7 @@ from flatgauge.symmetry.generators import Generators, VerticalSpace
 from flatgauge.symmetry.layout import Layout
 from flatgauge.symmetry.site import Findings, Pin
 from flatgauge.symmetry.solve import Array, Matrix, null_space
+from flatgauge.tables import html_table
 from flatgauge.vectors import Params, generator
 
 KINDS = ("layer-rescale", "node-rescale")
@@ -206,6 +207,14 @@ class Group:
             for (operator, module), count in self.unsupported.items()
         )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        exact = Counter(self.generators.labels[: self.dimension])
+        every = Counter(self.generators.labels)
+        rows = [(name, str(exact[name]), str(every[name])) for name in sorted(every)]
+        rows.append(("all", str(self.dimension), str(self.approximate_dimension)))
+        note = f"{self.layer_dimension} of them scale whole tensors."
+        return html_table(("rescalings of", "exact", "up to eps"), rows, note)
 
     def _columns(self, approximate: bool) -> Matrix:
         count = self.approximate_dimension if approximate else self.dimension
