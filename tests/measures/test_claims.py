@@ -159,3 +159,20 @@ def test_float32_power_of_two_rescalings_change_nothing():
     )
     for name in names:
         assert math.isclose(first[name].value, second[name].value, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [1.0, 4.0])
+@pytest.mark.parametrize(
+    ("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 1e-4)]
+)
+def test_normalized_sharpness_stands_any_node_rescaling(dtype, limit, spread):
+    model = CASES["mlp"].model()
+    data = CASES["mlp"].data(20)
+    group = fg.symmetries(model, data[0])
+    twin = group.act(model, group.random_element(seed=1, spread=spread))
+    first, second = (
+        fg.measure(fg.Objective(one, data, dtype=dtype), "normalized-sharpness")
+        for one in (model, twin)
+    )
+    name = "normalized-sharpness"
+    assert math.isclose(first[name].value, second[name].value, rel_tol=limit)
