@@ -340,3 +340,21 @@ def test_the_sum_is_the_total(name):
     assert float(loss.sum(outputs, targets)) == pytest.approx(
         float(loss.total(outputs, targets)[0]), rel=1e-14
     )
+
+
+@pytest.mark.parametrize("margin", [10.0, 20.0, 40.0, 60.0])
+def test_curvature_of_almost_certain_samples_in_float32(margin):
+    """p (1 - p) for p near 1, where log-softmax has lost every digit."""
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        scores = torch.tensor([[margin, 0.0, 1.0]], dtype=dtype)
+        labels = torch.zeros(1, dtype=torch.long)
+        loss = resolve_loss("cross-entropy")
+        vector = torch.tensor([[1.0, -2.0, 0.5]], dtype=dtype)
+        slope = torch.func.grad(lambda s, y=labels, one=loss: one.sum(s, y))
+        curved = torch.func.jvp(slope, (scores,), (vector,))[1]
+        fisher = loss.fisher_product(loss.rows(scores, labels), vector)
+        assert torch.allclose(fisher, curved, rtol=1e-4, atol=0)
+        found[dtype] = torch.cat([slope(scores), curved]).double()
+    single, double = found.values()
+    assert torch.allclose(single, double, rtol=1e-4, atol=0)

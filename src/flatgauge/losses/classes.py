@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from flatgauge.errors import LossError
 from flatgauge.losses.loss import IGNORED, Rows
+
+# Beyond it e^-margin is below the rounding of float64.
+SATURATED = 40.0
 
 
 def class_rows(outputs: Any, targets: Any) -> Rows:
@@ -66,8 +70,28 @@ def softmax_root(p: Tensor, u: Tensor) -> Tensor:
 
 
 def softmax_covariance(p: Tensor, v: Tensor) -> Tensor:
-    """(diag p − ppᵀ) v."""
-    return p * v - p * (p * v).sum(-1, keepdim=True)
+    """(diag p − ppᵀ) v, which does not change when a constant is added to v.
+
+    With v = 0 at the likeliest class, nothing cancels where that class is almost certain.
+    """
+    v = v - v.gather(-1, p.argmax(-1, keepdim=True))
+    return p * (v - (p * v).sum(-1, keepdim=True))
+
+
+def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
+    """ln(1 + Σ_{k≠y} e^{f_k − f_y}) a row, and 0 where the label is ignored.
+
+    −ln softmax(f)_y, written so that its derivatives keep their relative precision where
+    a sample is almost certain: with log-softmax, p (1 − p) for p near 1 is the difference
+    of two numbers near each other, and is lost in float32 at losses of about 1e-7.
+    """
+    if scores.shape[1] == 1:
+        return 0.0 * scores[:, 0]
+    valid = labels != IGNORED
+    own = labels.clamp_min(0)[:, None]
+    others = scores.scatter(1, own, -torch.inf).logsumexp(1)
+    margin = others - scores.gather(1, own)[:, 0]
+    return torch.where(valid, F.softplus(margin, threshold=SATURATED), 0.0)
 
 
 def sample_classes(rows: Rows, p: Tensor, random: torch.Generator) -> Rows:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from flatgauge.losses.classes import (
     class_rows,
+    cross_entropies,
     flatten_classes,
     sample_classes,
     softmax_covariance,
     softmax_root,
 )
-from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
+from flatgauge.losses.loss import RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
 
 
@@ -32,12 +32,11 @@ class CrossEntropy(RowLoss):
 
     def values(self, rows: Rows) -> Float[Tensor, " M"]:
         """−ln softmax(f)_y."""
-        return F.cross_entropy(rows.outputs, rows.targets, reduction="none")
+        return cross_entropies(rows.outputs, rows.targets)
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:
         """The sum over the targets that are not ignored."""
-        scores, labels = flatten_classes(outputs, targets)
-        return F.cross_entropy(scores, labels, ignore_index=IGNORED, reduction="sum")
+        return cross_entropies(*flatten_classes(outputs, targets)).sum()
 
     def hessian_columns(
         self, rows: Rows
