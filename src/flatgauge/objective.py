@@ -18,7 +18,7 @@ from flatgauge.network import Forward, Network
 from flatgauge.passes import Pass, check_agreement
 from flatgauge.vectors import (
     Params,
-    add,
+    add_into,
     check_finite,
     check_finite_parameters,
     check_like,
@@ -127,13 +127,13 @@ class Objective:
 
     def gradient(self) -> Params:
         """∇L(θ)."""
-        total = zeros_like(self.parameters)
         with self.isolated():
+            total = zeros_like(self.parameters)
             for batch in self.batches():
                 point = self.leaves()
                 value = self.batch_total(point, batch)
                 with derivative_errors("gradient"):
-                    total = add(total, gradient_of(value, point))
+                    add_into(total, gradient_of(value, point))
         gradient = scale(total, 1 / self.sample_count)
         check_finite(gradient, "gradient")
         return gradient

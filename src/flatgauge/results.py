@@ -45,7 +45,11 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a number took: seconds, and operator products by kind."""
+    """What a number took: seconds, and Hessian products.
+
+    `notes["routes"]` says, by loss, which route multiplied them, the seconds of one
+    product with the first batch for each candidate, and how far each was from the truth.
+    """
 
     seconds: float = 0.0
     products: int = 0

@@ -6,8 +6,10 @@ the solvers work on the same vectors laid out flat, in the order of the names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from flatgauge.errors import ModelError, NonFiniteError, VectorError
 from flatgauge.shapes import Float
 
 Params = dict[str, Tensor]
+# torch's operations on lists of tensors, which its own optimizers use.
+_many: Any = torch
 
 
 def size(vector: Params) -> int:
@@ -40,12 +44,32 @@ def norm(vector: Params) -> Tensor:
 
 def scale(vector: Params, factor: float | Tensor) -> Params:
     """`factor * vector`."""
-    return {name: tensor * factor for name, tensor in vector.items()}
+    if isinstance(factor, Tensor):
+        # torch's operation on lists cannot be differentiated in the factor.
+        return {name: tensor * factor for name, tensor in vector.items()}
+    scaled = _many._foreach_mul(list(vector.values()), factor)
+    return dict(zip(vector, scaled, strict=True))
 
 
 def add(left: Params, right: Params, factor: float | Tensor = 1.0) -> Params:
     """`left + factor * right`."""
     return {name: tensor + factor * right[name] for name, tensor in left.items()}
+
+
+def add_into(total: Params, other: Params, factor: float = 1.0) -> None:
+    """`total += factor * other` in place, all tensors in one launch."""
+    _many._foreach_add_(list(total.values()), [other[n] for n in total], alpha=factor)
+
+
+def copy_into(target: Params, source: Params) -> None:
+    """`target = source` in place, all tensors in one launch."""
+    _many._foreach_copy_(list(target.values()), [source[n] for n in target])
+
+
+def copied(vector: Params) -> Params:
+    """A copy, all tensors in one launch."""
+    copies = _many._foreach_mul(list(vector.values()), 1.0)
+    return dict(zip(vector, copies, strict=True))
 
 
 def multiply(left: Params, right: Params) -> Params:
@@ -176,8 +200,8 @@ def derivative_errors(what: str) -> Iterator[None]:
 def check_finite(vector: Params, what: str) -> None:
     """Raise if a derivative is not finite, naming the parameter."""
     # One wait for the device, since this follows every product.
-    sums = torch.stack([tensor.sum() for tensor in vector.values()])
-    if bool(torch.isfinite(sums).all()):
+    norms = torch.stack(_many._foreach_norm(list(vector.values())))
+    if math.isfinite(float(norms.sum())):
         return
     for name, tensor in vector.items():
         if not bool(torch.isfinite(tensor).all()):

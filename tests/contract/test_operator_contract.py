@@ -10,6 +10,7 @@ import flatgauge as fg
 from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.curvature.compose import Compressed, Scaled, Shifted
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.curvature.routed import RoutedOperator
 from flatgauge.errors import VectorError
 from flatgauge.vectors import add, dot, gaussian, generator, map_tensors, ravel, scale
 
@@ -148,4 +149,4 @@ def test_every_operator_of_the_curvature_package_is_here():
         if kind.__module__.startswith("flatgauge.curvature")
     }
     tested = {type(make()) for make in OPERATORS.values()}
-    assert package - tested == {SymmetricOperator, BatchedOperator}
+    assert package - tested == {SymmetricOperator, BatchedOperator, RoutedOperator}

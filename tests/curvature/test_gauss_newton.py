@@ -8,7 +8,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_gauss_newton, dense_hessian
-from flatgauge.curvature.gauss_newton import jacobian_product
+from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.errors import LossError
 from flatgauge.vectors import add, ravel
 

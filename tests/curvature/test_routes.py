@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,10 +10,21 @@ from cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.routes import ROUTES, choose, resolve_route
+from flatgauge.curvature import choose, routes
+from flatgauge.curvature.choose import TRIALS
+from flatgauge.curvature.routes import ROUTES, VARIANTS, names_for, resolve_route
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.finite_difference import FiniteDifference
 from flatgauge.errors import OptionError
+
+MANY = 10**9
+
+
+def at_once(operator):
+    """The same, with the trial of routes due before the first product."""
+    operator._undecided, operator._due = False, True
+    return operator
+
 
 SMOOTH = ["tanh", "gelu", "gpt", "attention", "lstm"]
 
@@ -84,12 +97,11 @@ def test_reverse_over_forward_is_right_without_layer_norm(case):
 
 
 @pytest.mark.parametrize("case", ["mlp", "gpt", "resnet-train"])
-def test_the_choice_is_right(case, monkeypatch):
+def test_the_choice_is_right(case):
     """Whatever is chosen agrees with double backward, also where a candidate is wrong."""
-    monkeypatch.setattr(choose, "WORTH_TRYING", 1)
     objective = CASES[case].objective()
     vector = random_vector(objective)
-    hessian = fg.Hessian(objective)
+    hessian = at_once(fg.Hessian(objective))
     assert_close(
         hessian @ vector, fg.Hessian(objective, "double-backward") @ vector, 1e-9
     )
@@ -99,10 +111,9 @@ def test_the_choice_is_right(case, monkeypatch):
     assert {"jvp-of-gradient", "reverse-over-forward"} <= set(choice.disagreement)
 
 
-def test_reverse_over_forward_is_left_out_where_it_is_wrong(monkeypatch):
+def test_reverse_over_forward_is_left_out_where_it_is_wrong():
     """Through affine LayerNorm on this torch, or it has been mended."""
-    monkeypatch.setattr(choose, "WORTH_TRYING", 1)
-    hessian = fg.Hessian(CASES["gpt"].objective())
+    hessian = at_once(fg.Hessian(CASES["gpt"].objective()))
     _ = hessian @ random_vector(hessian.objective)
     wrong = hessian.choice.disagreement["reverse-over-forward"] > choose.AGREEMENT
     assert wrong == ("reverse-over-forward" not in hessian.choice.seconds)
@@ -115,33 +126,126 @@ def test_a_wrong_candidate_is_not_chosen(monkeypatch):
         def prepare(self, objective, batch):
             return lambda vectors: vectors
 
-    monkeypatch.setattr(choose, "WORTH_TRYING", 1)
-    monkeypatch.setattr(choose, "JvpOfGradient", Wrong)
-    hessian = fg.Hessian(CASES["mlp"].objective())
+    monkeypatch.setitem(ROUTES, "wrong", Wrong)
+    hessian = at_once(fg.Hessian(CASES["mlp"].objective()))
     _ = hessian @ random_vector(hessian.objective)
     assert hessian.choice.disagreement["wrong"] > 0.1
     assert "wrong" not in hessian.choice.seconds
 
 
-def test_small_problems_are_not_tried():
-    hessian = fg.Hessian(CASES["mlp"].objective())
-    _ = hessian @ random_vector(hessian.objective)
+def test_a_trial_must_earn_its_cost_back():
+    """On a CPU only where graphs do not fit, and only for many products."""
+    objective = CASES["mlp"].objective()
+    for budget, expect, tried in ((2**30, MANY, 0), (0, 20, 0), (0, MANY, 1)):
+        hessian = fg.Hessian(objective, expect=expect, memory_budget=budget)
+        _ = hessian @ random_vector(objective)
+        assert hessian.choice.seconds == {}
+        _ = hessian @ random_vector(objective)
+        assert bool(hessian.choice.seconds) == tried
+
+
+def test_there_is_no_trial_where_results_must_be_reproducible():
+    objective = CASES["mlp"].objective()
+    torch.use_deterministic_algorithms(True)
+    try:
+        hessian = fg.Hessian(objective, expect=MANY, memory_budget=0)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for seed in range(3):
+        _ = hessian @ random_vector(objective, seed)
     assert hessian.choice.seconds == {}
 
 
+@pytest.mark.parametrize("device", TRIALS)
+def test_trials_pay_for_large_problems(device):
+    trial = TRIALS[device]
+    assert not trial.pays(remaining=20, seconds=0.003, batches=1)
+    assert trial.pays(remaining=20, seconds=2.5, batches=8)
+    assert trial.pays(remaining=100_000, seconds=0.003, batches=1)
+
+
 @pytest.mark.gpu
+@pytest.mark.parametrize("matrix", [fg.Hessian, fg.GaussNewton])
 @pytest.mark.parametrize("case", ["mlp", "lenet", "resnet", "gpt"])
-def test_every_candidate_on_the_gpu_is_right_or_left_out(case):
+def test_every_candidate_on_the_gpu_is_right(case, matrix):
     objective = CASES[case].objective(device="cuda")
-    hessian = fg.Hessian(objective)
-    vector = random_vector(objective)
-    truth = fg.Hessian(objective, "double-backward") @ vector
-    assert_close(hessian @ vector, truth, 1e-9)
-    assert any("CUDA graph" in name for name in hessian.choice.seconds)
+    vectors = [random_vector(objective, seed) for seed in range(2)]
+    chosen = at_once(matrix(objective))
+    truth = matrix(objective, chosen.truth) @ vectors
+    for found, right in zip(chosen @ vectors, truth, strict=True):
+        assert_close(found, right, 1e-9)
+    assert any("kept CUDA graph" in name for name in chosen.choice.seconds)
+    batch = next(objective.batches())
+    for route in choose._candidates(chosen.truth, 8):
+        if chosen.choice.disagreement.get(route.name, 0.0) > choose.AGREEMENT:
+            continue
+        for build in choose._variants(route, objective, batch):
+            again = matrix(objective, build()) @ vectors
+            for found, right in zip(again, truth, strict=True):
+                assert_close(found, right, 1e-9)
+
+
+@pytest.mark.parametrize("case", ["mlp", "lenet", "gpt"])
+def test_routes_to_the_gauss_newton_matrix_agree(case):
+    objective = CASES[case].objective()
+    vectors = [random_vector(objective, seed) for seed in range(2)]
+    chosen = at_once(fg.GaussNewton(objective))
+    expected = fg.GaussNewton(objective, "reverse-twice") @ vectors
+    for one in (chosen, fg.GaussNewton(objective, "forward-and-reverse")):
+        for found, truth in zip(one @ vectors, expected, strict=True):
+            assert_close(found, truth, 1e-12)
+    assert set(chosen.choice.disagreement) == {"reverse-twice", "forward-and-reverse"}
+
+
+def test_several_vectors_at_a_time_are_tried_together():
+    objective = CASES["mlp"].objective()
+    vectors = [random_vector(objective, seed) for seed in range(4)]
+    one, four = (at_once(fg.Hessian(objective)) for _ in range(2))
+    _ = one @ vectors[0], four @ vectors
+    assert "together" not in one.choice.seconds
+    assert "together" in four.choice.seconds
+
+
+def test_what_must_be_kept_is_not_chosen_beyond_the_budget(monkeypatch):
+    class Kept(DoubleBackward):
+        name = "kept"
+        replays = True
+
+    monkeypatch.setitem(ROUTES, "kept", Kept)
+    objective = CASES["mlp"].objective()
+    for budget, tried in ((0, False), (2**30, True)):
+        hessian = at_once(fg.Hessian(objective, memory_budget=budget))
+        _ = hessian @ random_vector(objective)
+        assert ("kept" in hessian.choice.seconds) == tried
+
+
+FOLDER = Path(routes.__file__).parent
+ROUTE_FILES = sorted(
+    {Path(inspect.getfile(one)) for one in (*ROUTES.values(), *VARIANTS)}
+)
+
+
+@pytest.mark.parametrize("file", ROUTE_FILES, ids=lambda file: file.stem)
+def test_a_route_is_one_small_file(file):
+    """Removing the file removes the route, and nothing else refers to it."""
+    lines = [line for line in file.read_text().splitlines() if line.strip()]
+    assert len(lines) < 60
+    if file.stem in ("double_backward", "reverse_twice"):
+        return  # the truths
+    package = FOLDER.parents[1]
+    mentions = [
+        other.name
+        for other in package.rglob("*.py")
+        if f"routes.{file.stem} " in other.read_text()
+    ]
+    assert mentions == []
 
 
 def test_names():
-    assert set(EXACT) | {"reverse-over-forward", "finite-difference"} == set(ROUTES)
+    assert set(EXACT) | {"reverse-over-forward", "finite-difference"} == set(
+        names_for("Hessian")
+    )
+    assert set(names_for("Gauss-Newton")) == {"reverse-twice", "forward-and-reverse"}
     route = FiniteDifference(1e-3)
     assert resolve_route(route) is route
     with pytest.raises(OptionError, match="'fast' is not known: use 'auto'"):

@@ -8,21 +8,20 @@ the memory budget.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.data import Batch
 from flatgauge.memory import SavedBytes, memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
+    add_into,
     check_finite,
     derivative_errors,
     scale,
 )
-
-BatchProduct = Callable[[list[Params]], list[Params]]
 
 
 class BatchedOperator(SymmetricOperator):
@@ -42,6 +41,7 @@ class BatchedOperator(SymmetricOperator):
     # Whether what is kept was saved by autograd, which can be counted; torch.func has
     # no such hooks.
     counts: bool = True
+    replays: bool = False
 
     def __init__(self, objective: Objective, *, memory_budget: int | None = None):
         self.objective = objective
@@ -49,8 +49,8 @@ class BatchedOperator(SymmetricOperator):
         self.memory_budget = memory_budget
         self._kept: list[BatchProduct] | None = None
 
-    def _begin(self, batch: Batch) -> None:
-        """Look at the first batch before it is prepared; nothing to do by default."""
+    def _begin(self, batch: Batch, count: int) -> None:
+        """Look at the first batch, for `count` vectors, before it is prepared."""
 
     @abstractmethod
     def _prepare(self, batch: Batch) -> BatchProduct:
@@ -59,27 +59,28 @@ class BatchedOperator(SymmetricOperator):
     def _apply(self, vectors: list[Params]) -> list[Params]:
         totals: list[Params] = []
         share = 1 / self.objective.sample_count
-        with self.objective.isolated():
-            for product in self._products():
+        # Replays run no code of the model, so there is nothing to be isolated from.
+        replayed = self._kept is not None and self.replays
+        with nullcontext() if replayed else self.objective.isolated():
+            for product in self._products(len(vectors)):
                 images = product(vectors)
                 if not totals:
                     totals = [scale(image, share) for image in images]
                     continue
                 for total, image in zip(totals, images, strict=True):
-                    for name, tensor in total.items():
-                        tensor.add_(image[name], alpha=share)
+                    add_into(total, image, share)
         for total in totals:
             check_finite(total, f"{self.name} product")
         return totals
 
-    def _products(self) -> Iterator[BatchProduct]:
+    def _products(self, count: int) -> Iterator[BatchProduct]:
         if self._kept is not None:
             yield from self._kept
             return
         kept: list[BatchProduct] | None = []
         for batch in self.objective.batches():
             if batch.index == 0:
-                self._begin(batch)
+                self._begin(batch, count)
             with SavedBytes() if self.counts else nullcontext() as saved:
                 product = self._guarded(batch)
             if batch.index == 0:

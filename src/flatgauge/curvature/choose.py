@@ -1,37 +1,73 @@
 """The choice of a route: right on the first batch, and then the fastest.
 
-Double backward is the truth. A way to differentiate stays if it agrees with it in
-float64 on a few samples and one random vector; among those that stay and fit in memory,
-the fastest on the whole batch is kept, launched and laid out in the fastest way.
+One way to differentiate is the truth, and multiplies until a trial of the others pays.
+Another stays if it agrees with the truth in float64 on a few samples and one random
+vector; among those that stay and fit in memory, the fastest on the whole batch is taken,
+launched and laid out in the fastest way.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from flatgauge.curvature.routes.channels_last import ChannelsLast
-from flatgauge.curvature.routes.cuda_graph import CudaGraph
-from flatgauge.curvature.routes.double_backward import DoubleBackward
-from flatgauge.curvature.routes.jvp_of_gradient import JvpOfGradient
-from flatgauge.curvature.routes.reverse_over_forward import ReverseOverForward
-from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, few_samples, map_batch, tensors_in
+from flatgauge.curvature.routes import ROUTES, VARIANTS, Route
+from flatgauge.curvature.routes.route import Variant
+from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import SavedBytes
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, gaussian, generator, norm
+from flatgauge.vectors import (
+    Params,
+    add,
+    gaussian,
+    generator,
+    norm,
+)
 
 REPEATS = 3
+# A candidate this much slower than the best at its first run is not run again.
+HOPELESS = 2.0
+# Seconds of a product from which the time of launching kernels no longer shows.
+LAUNCHES_HIDDEN = 0.1
 CHECKED_SAMPLES = 16
 # The relative difference of two products in float64 that is rounding.
 AGREEMENT = 1e-9
-# Batches from which a trial on a CPU earns its own cost back.
-WORTH_TRYING = 8
+# More vectors at a time than this take no longer each.
+MOST_VECTORS = 8
+
+Build = Callable[[], Route]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial costs and saves: seconds, products of one batch, a share of the time.
+
+    Rounded from what was measured: see the benchmarks.
+    """
+
+    seconds: float
+    products: float
+    saved: float
+
+    def pays(self, remaining: int, seconds: float, batches: int) -> bool:
+        """Whether it earns its cost back over the products that remain.
+
+        Args:
+            remaining: the products that are expected to come.
+            seconds: what one takes now, over all batches.
+            batches: how many there are.
+        """
+        cost = self.seconds + self.products * seconds / batches
+        return remaining * seconds * self.saved > cost
+
+
+TRIALS = {"cuda": Trial(1.0, 20.0, 0.5), "cpu": Trial(2.0, 12.0, 0.15)}
 
 
 @dataclass(frozen=True)
@@ -39,74 +75,106 @@ class Choice:
     """The route that was chosen, and what was seen of every candidate.
 
     `seconds` holds the time of one product with the first batch, for the candidates
-    that agreed and ran; `disagreement` the relative difference from double backward,
-    infinite for those that failed.
+    that agreed and ran; `disagreement` the relative difference from the truth of every
+    way to differentiate, infinite for those that failed.
     """
 
     route: Route
     seconds: dict[str, float] = field(default_factory=dict)
     disagreement: dict[str, float] = field(default_factory=dict)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the name, and what was seen."""
+        return {
+            "route": self.route.name,
+            "seconds": self.seconds,
+            "disagreement": self.disagreement,
+        }
 
-def choose_route(objective: Objective, batch: Batch, budget: int) -> Choice:
+
+def choose_route(
+    objective: Objective, batch: Batch, truth: str, budget: int, count: int = 1
+) -> Choice:
     """Try the candidates on one batch.
 
     Args:
         objective: model, data, loss and the point.
         batch: its first batch.
-        budget: bytes that the graphs of all batches may take together; if they fit,
-            double backward need not prepare a batch again for each vector.
+        truth: the name of the route that the others must agree with.
+        budget: bytes that what is kept for all batches may take together.
+        count: how many vectors come at a time.
     """
-    truth_route = DoubleBackward()
-    if objective.device.type == "cpu" and objective.batch_count < WORTH_TRYING:
-        return Choice(truth_route)
-    vector = gaussian(objective.parameters, generator(0))
-    disagreement = {truth_route.name: 0.0}
-    times = {
-        truth_route.name: _attempt(
-            objective, lambda: _time_truth(objective, batch, vector, budget)
-        )
-    }
-    best: Route = truth_route
-    for build in (JvpOfGradient, ReverseOverForward):
-        wrong = _attempt(
-            objective, lambda one=build: _disagreement(one(), objective, batch)
-        )
-        disagreement[build.name] = wrong
-        if wrong > AGREEMENT:
-            continue
-        for candidate in _variants(build, objective, batch):
-            times[candidate.name] = _attempt(
+    count = min(count, MOST_VECTORS)
+    vectors = [gaussian(objective.parameters, generator(seed)) for seed in range(count)]
+    disagreement = {truth: 0.0}
+    seconds: dict[str, float] = {}
+    best: Build = ROUTES[truth]
+    fastest = math.inf
+    for differentiate in _candidates(truth, count):
+        if differentiate.name != truth:
+            wrong = _attempt(
                 objective,
-                lambda one=candidate: _time_route(one, objective, batch, vector),
+                lambda one=differentiate: _disagreement(one(), truth, objective, batch),
             )
-            if times[candidate.name] < times[best.name]:
-                best = candidate
-    if objective.device.type == "cuda":
-        recorded = CudaGraph(DoubleBackward())
-        times[recorded.name] = _attempt(
-            objective, lambda: _time_route(recorded, objective, batch, vector)
-        )
-        if times[recorded.name] < times[best.name]:
-            best = recorded
-    taken = {name: one for name, one in times.items() if math.isfinite(one)}
-    return Choice(best, taken, disagreement)
+            disagreement[differentiate.name] = wrong
+            if wrong > AGREEMENT:
+                continue
+        for build in _variants(differentiate, objective, batch):
+            route = build()
+            if _hides_launches(route, seconds):
+                continue
+            taken = _attempt(
+                objective,
+                lambda one=build, limit=fastest: _time_route(
+                    one(), objective, batch, vectors, budget, limit
+                ),
+            )
+            if math.isfinite(taken):
+                seconds[route.name] = taken
+            if taken < fastest:
+                best, fastest = build, taken
+    # Built anew: a trial's recordings hold memory.
+    return Choice(best(), seconds, disagreement)
+
+
+def _candidates(truth: str, count: int) -> list[type[Route]]:
+    """The truth, and every route to the same matrix that is worth a look."""
+    others = [
+        route
+        for route in ROUTES.values()
+        if route.matrix == ROUTES[truth].matrix
+        and route.name != truth
+        and route.tried
+        and route.fewest <= count
+    ]
+    return [ROUTES[truth], *others]
 
 
 def _variants(
-    build: type[Route], objective: Objective, batch: Batch
-) -> Iterator[Route]:
+    differentiate: type[Route], objective: Objective, batch: Batch
+) -> list[Build]:
     """The same differentiation, launched and laid out in other ways."""
-    yield build()
-    if objective.device.type == "cuda":
-        yield CudaGraph(build())
-        if any(tensor.ndim == 4 for tensor in tensors_in(batch.inputs)):
-            yield ChannelsLast(build())
-            yield CudaGraph(ChannelsLast(build()))
+    found: list[Build] = [differentiate]
+    for variant in VARIANTS:
+        found += [
+            lambda wrap=variant, inner=build: wrap(inner())
+            for build in found
+            if variant.suits(build(), objective, batch)
+        ]
+    return found
 
 
-def _disagreement(route: Route, objective: Objective, batch: Batch) -> float:
-    """The relative difference from double backward on a few samples, in float64.
+def _hides_launches(route: Route, seconds: dict[str, float]) -> bool:
+    """Whether only launches would differ from a route that was too slow for them."""
+    if not (isinstance(route, Variant) and route.launches):
+        return False
+    return seconds.get(route.inner.name, 0.0) > LAUNCHES_HIDDEN
+
+
+def _disagreement(
+    route: Route, truth: str, objective: Objective, batch: Batch
+) -> float:
+    """The relative difference from the truth on a few samples, in float64.
 
     In the working precision a wrong rule could hide behind rounding.
     """
@@ -114,14 +182,12 @@ def _disagreement(route: Route, objective: Objective, batch: Batch) -> float:
     few = map_batch(lambda t: t.double() if t.is_floating_point() else t, batch)
     few = few_samples(few, CHECKED_SAMPLES)
     vector = gaussian(exact.parameters, generator(0))
-    truth = DoubleBackward().prepare(exact, few)([vector])[0]
-    return _difference(route.prepare(exact, few)([vector])[0], truth)
-
-
-def _time_route(
-    route: Route, objective: Objective, batch: Batch, vector: Params
-) -> float:
-    return _time(objective, lambda: route.prepare(objective, batch)([vector]))
+    right = ROUTES[truth]().prepare(exact, few)([vector])[0]
+    found = route.prepare(exact, few)([vector])[0]
+    distance, size = float(norm(add(found, right, -1.0))), float(norm(right))
+    if not math.isfinite(distance):
+        return math.inf
+    return distance / size if size > 0 else distance
 
 
 def _attempt(objective: Objective, run: Callable[[], float]) -> float:
@@ -135,29 +201,30 @@ def _attempt(objective: Objective, run: Callable[[], float]) -> float:
             torch.cuda.empty_cache()
 
 
-def _time_truth(
-    objective: Objective, batch: Batch, vector: Params, budget: int
+def _time_route(
+    route: Route,
+    objective: Objective,
+    batch: Batch,
+    vectors: list[Params],
+    budget: int,
+    limit: float,
 ) -> float:
-    """Double backward: with the graph kept if the graphs of all batches fit."""
-    route = DoubleBackward()
-    with SavedBytes() as saved:
-        prepared = [route.prepare(objective, batch)]
-    if saved.total * objective.batch_count <= budget:
-        return _time(objective, lambda: prepared[0]([vector]))
-    prepared.clear()
-    return _time(objective, lambda: route.prepare(objective, batch)([vector]))
+    """Seconds of one product: of a kept batch, if those of all batches fit."""
+    if route.keeps:
+        with SavedBytes() as saved:
+            prepared = [route.prepare(objective, batch)]
+        if saved.total * objective.batch_count <= budget:
+            return _time(objective, lambda: prepared[0](vectors), limit) / len(vectors)
+        if route.replays:
+            return math.inf
+        prepared.clear()
+    return _time(
+        objective, lambda: route.prepare(objective, batch)(vectors), limit
+    ) / len(vectors)
 
 
-def _difference(image: Params, truth: Params) -> float:
-    size = float(norm(truth))
-    distance = float(norm(add(image, truth, -1.0)))
-    if not distance < float("inf"):
-        return float("inf")
-    return distance / size if size > 0 else distance
-
-
-def _time(objective: Objective, run: Callable[[], object]) -> float:
-    """The shortest of a few runs, in seconds."""
+def _time(objective: Objective, run: Callable[[], object], limit: float) -> float:
+    """The shortest of a few runs, in seconds, after one that does not count."""
 
     def once() -> float:
         started = time.perf_counter()
@@ -166,4 +233,8 @@ def _time(objective: Objective, run: Callable[[], object]) -> float:
             torch.cuda.synchronize(objective.device)
         return time.perf_counter() - started
 
-    return min(once() for _ in range(REPEATS))
+    once()
+    shortest = once()
+    if shortest > HOPELESS * limit:
+        return shortest
+    return min(shortest, *(once() for _ in range(REPEATS - 1)))

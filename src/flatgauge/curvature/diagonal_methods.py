@@ -64,9 +64,9 @@ def exact_diagonal(objective: Objective) -> Params:
 
 def basis_diagonal(objective: Objective) -> Params:
     """h_i = eᵢᵀ H eᵢ, one product for each parameter."""
-    hessian = Hessian(objective)
     space = objective.parameters
     count, flat = size(space), ravel(space)
+    hessian = Hessian(objective, expect=count)
     diagonal = torch.zeros_like(flat)
     for start in range(0, count, TOGETHER):
         stop = min(start + TOGETHER, count)
@@ -121,7 +121,7 @@ def hutchinson_diagonal(
     random = generator(seed)
     d = map_tensors(_own_scale if scaled else torch.ones_like, space)
     inverse = map_tensors(torch.reciprocal, d)
-    hessian = Hessian(objective)
+    hessian = Hessian(objective, expect=probes)
 
     moments = _Moments(space)
     for start in range(0, probes, PROBES_TOGETHER):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from flatgauge.curvature.batched import BatchedOperator, BatchProduct
-from flatgauge.curvature.gauss_newton import sandwich
+from flatgauge.curvature.batched import BatchedOperator
+from flatgauge.curvature.jacobian import sandwich
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.data import Batch
 from flatgauge.errors import LossError, OptionError
 from flatgauge.losses import RowLoss

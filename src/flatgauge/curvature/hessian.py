@@ -5,23 +5,21 @@ from __future__ import annotations
 import warnings
 
 from flatgauge.curvature.affine import is_affine_in_each_tensor
-from flatgauge.curvature.batched import BatchedOperator, BatchProduct
-from flatgauge.curvature.routes import Route, resolve_route
-from flatgauge.curvature.routes.choose import Choice, choose_route
-from flatgauge.curvature.routes.double_backward import DoubleBackward
-from flatgauge.curvature.routes.finite_difference import FiniteDifference
-from flatgauge.data import Batch
+from flatgauge.curvature.routed import EXPECTED, RoutedOperator
+from flatgauge.curvature.routes import Route
 from flatgauge.objective import Objective
 
 
-class Hessian(BatchedOperator):
+class Hessian(RoutedOperator):
     """H = ∇²L(θ), as a symmetric operator on named vectors.
 
     Args:
         objective: model, data, loss and the point.
-        route: "auto" (the fastest that agrees with double backward on the first batch),
-            or one of `flatgauge.curvature.routes.ROUTES` by name, such as
-            "double-backward", "jvp-of-gradient" or "finite-difference".
+        route: "auto" (double backward, and the fastest that agrees with it on the first
+            batch as soon as looking for it pays), or one of
+            `flatgauge.curvature.routes.ROUTES` by name, such as "double-backward",
+            "jvp-of-gradient" or "finite-difference".
+        expect: how many products are coming, about.
         memory_budget: bytes that kept graphs may take; half of what is free if None.
 
     `choice` says which route was taken and what was seen of the others.
@@ -35,34 +33,19 @@ class Hessian(BatchedOperator):
     """
 
     name = "Hessian"
-    keeps = True
+    truth = "double-backward"
 
     def __init__(
         self,
         objective: Objective,
         route: str | Route = "auto",
         *,
+        expect: int = EXPECTED,
         memory_budget: int | None = None,
     ):
-        super().__init__(objective, memory_budget=memory_budget)
-        self.choice = None if route == "auto" else Choice(resolve_route(route))
-        self._follow_choice()
-        if isinstance(route, FiniteDifference) or route == FiniteDifference.name:
+        super().__init__(objective, route, expect=expect, memory_budget=memory_budget)
+        if self.choice.route.name == "finite-difference":
             self._warn_of_kinks()
-
-    def _begin(self, batch: Batch) -> None:
-        if self.choice is None:
-            self.choice = choose_route(self.objective, batch, self._budget())
-            self._follow_choice()
-
-    def _follow_choice(self) -> None:
-        if self.choice is not None:
-            self.keeps = self.choice.route.keeps
-            self.counts = isinstance(self.choice.route, DoubleBackward)
-
-    def _prepare(self, batch: Batch) -> BatchProduct:
-        assert self.choice is not None
-        return self.choice.route.prepare(self.objective, batch)
 
     def _warn_of_kinks(self) -> None:
         if is_affine_in_each_tensor(self.objective):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 from flatgauge.errors import OptionError
 from flatgauge.shapes import Float
 from flatgauge.vectors import Params, check_like, ravel, size, unravel
+
+# The products with several vectors at a time.
+BatchProduct = Callable[[list[Params]], list[Params]]
 
 
 class SymmetricOperator(ABC):

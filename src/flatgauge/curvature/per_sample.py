@@ -180,9 +180,11 @@ class SquaredGradients:
             weights.index_add_(0, rows.samples, shares)
             for tap, slope in zip(taps, slopes, strict=True):
                 if slope is not None and slope.shape[0] % count == 0:
-                    found = tap.squares(slope.detach(), weights)
-                    for name in found.keys() - skipped:
-                        total[name] += found[name]
+                    tap.add(slope.detach(), weights)
+        for tap in taps:
+            found = tap.total()
+            for name in found.keys() - skipped:
+                total[name] += found[name]
 
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""

@@ -9,7 +9,7 @@ in bounded chunks of samples elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -19,21 +19,33 @@ from torch.autograd.graph import GradientEdge
 
 from flatgauge.vectors import Params
 
-# Entries of per-sample gradients held at a time.
-CHUNK = 2**25
+# Entries of per-sample gradients held at a time: few launches on a GPU, whose memory is
+# large, and little memory elsewhere.
+CHUNK = {"cuda": 2**28}
+SMALL_CHUNK = 2**25
 
 
 @dataclass(frozen=True)
 class Tap(ABC):
-    """One operation: its output, and the parameters that it used."""
+    """One operation: its output, the parameters that it used, and the sums so far."""
 
     output: GradientEdge
     names: dict[str, str]
+    sums: Params = field(default_factory=dict, init=False)
 
     @property
     def entries(self) -> int:
         """Numbers that are held for all samples while their passes run."""
         return 0
+
+    def add(self, slope: Tensor, weights: Tensor) -> None:
+        """Add one pass: a slope and weights for each sample."""
+        for name, share in self.squares(slope, weights).items():
+            self.sums[name] = self.sums[name] + share if name in self.sums else share
+
+    def total(self) -> Params:
+        """What all passes added up to."""
+        return self.sums
 
     @abstractmethod
     def squares(self, slope: Tensor, weights: Tensor) -> Params:
@@ -46,9 +58,33 @@ class LinearTap(Tap):
 
     input: Tensor
     transposed: bool = False
+    squared: list[Tensor] = field(default_factory=list, init=False)
+
+    def add(self, slope: Tensor, weights: Tensor) -> None:
+        """With one position a sample the passes share x²: only their δ² are added."""
+        if slope.numel() > weights.shape[0] * slope.shape[-1]:
+            super().add(slope, weights)
+            return
+        d = slope.reshape(weights.shape[0], 1, -1)
+        weighted = d.square() * weights[:, :, None]
+        self.squared[:] = [self.squared[0] + weighted if self.squared else weighted]
+
+    def total(self) -> Params:
+        """(Σ_passes δ²)ᵀ x² in one product, or what was added."""
+        if not self.squared:
+            return self.sums
+        weighted = self.squared[0]
+        found: Params = {}
+        if "bias" in self.names:
+            found[self.names["bias"]] = weighted.sum(0)
+        if "weight" in self.names:
+            x = self.input.reshape(weighted.shape[0], -1)
+            squares = weighted.permute(1, 2, 0) @ x.square()
+            found[self.names["weight"]] = squares.mT if self.transposed else squares
+        return found
 
     def squares(self, slope: Tensor, weights: Tensor) -> Params:
-        """Squared factors for one position a sample, else chunks of Σ_t δ_t x_tᵀ."""
+        """Chunks of Σ_t δ_t x_tᵀ."""
         count = weights.shape[0]
         x = self.input.reshape(count, -1, self.input.shape[-1])
         d = slope.reshape(count, -1, slope.shape[-1])
@@ -56,11 +92,7 @@ class LinearTap(Tap):
         if "bias" in self.names:
             found[self.names["bias"]] = weights.mT @ d.sum(1).square()
         if "weight" in self.names:
-            if x.shape[1] == 1:
-                weighted = d[:, 0, None].square() * weights[:, :, None]
-                squares = weighted.permute(1, 2, 0) @ x[:, 0].square()
-            else:
-                squares = outer_squares(d.mT, x.mT, weights)
+            squares = outer_squares(d.mT, x.mT, weights)
             found[self.names["weight"]] = squares.mT if self.transposed else squares
         return found
 
@@ -96,8 +128,10 @@ class ConvolutionTap(Tap):
                 kinds, self.groups, self.weight.numel() // self.groups
             )
             held = None if self.transposed else self._patches
-            per_image = self.weight.numel() + moving[0].numel() * kernel[0] * kernel[1]
-            for rows in chunks(count, each * per_image):
+            per_image = self.weight.numel()
+            if held is None:
+                per_image += moving[0].numel() * kernel[0] * kernel[1]
+            for rows in chunks(count, each * per_image, slope.device):
                 images = slice(rows.start * each, rows.stop * each)
                 patches = self._unfold(moving[images]) if held is None else held[images]
                 left = still[images].flatten(2).unflatten(1, (self.groups, -1))
@@ -195,13 +229,15 @@ class GainTap(Tap):
 def outer_squares(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     """Σ_n w_n (left_n right_nᵀ)² for [n, a, t] and [n, b, t], in chunks of samples."""
     total = left.new_zeros(weights.shape[1], left.shape[1], right.shape[1])
-    for rows in chunks(weights.shape[0], left.shape[1] * right.shape[1]):
+    entries = left.shape[1] * right.shape[1]
+    for rows in chunks(weights.shape[0], entries, left.device):
         gradients = left[rows] @ right[rows].mT
         total += torch.einsum("nw,nab->wab", weights[rows], gradients.square())
     return total
 
 
-def chunks(count: int, entries_each: int) -> list[slice]:
+def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
     """Slices of samples that keep the entries held at a time bounded."""
-    step = max(1, CHUNK // max(entries_each, 1))
+    most = CHUNK.get(device.type, SMALL_CHUNK)
+    step = max(1, most // max(entries_each, 1))
     return [slice(start, start + step) for start in range(0, count, step)]

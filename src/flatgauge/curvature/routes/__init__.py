@@ -1,34 +1,54 @@
-"""Ways to multiply a vector by the Hessian of one batch; one route a file."""
+"""Ways to multiply a vector by the curvature of one batch; one route a file.
+
+Every file here that defines a `Route` is found by itself: to add a route, add a file;
+to remove it, remove the file.
+"""
 
 from __future__ import annotations
 
-from flatgauge.curvature.routes.double_backward import DoubleBackward
-from flatgauge.curvature.routes.finite_difference import FiniteDifference
-from flatgauge.curvature.routes.jvp_of_gradient import JvpOfGradient
-from flatgauge.curvature.routes.linearized import Linearized
-from flatgauge.curvature.routes.reverse_over_forward import ReverseOverForward
+import importlib
+import inspect
+import pkgutil
+
 from flatgauge.curvature.routes.route import Route as Route
-from flatgauge.curvature.routes.together import Together
+from flatgauge.curvature.routes.route import Variant
 from flatgauge.errors import OptionError
 
+
+def _classes() -> list[type[Route]]:
+    """The concrete routes of all files, by file name."""
+    found = []
+    for file in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{file.name}")
+        found += [
+            value
+            for value in vars(module).values()
+            if inspect.isclass(value)
+            and issubclass(value, Route)
+            and value.__module__ == module.__name__
+            and not inspect.isabstract(value)
+        ]
+    return found
+
+
+VARIANTS: list[type[Variant]] = sorted(
+    (one for one in _classes() if issubclass(one, Variant)), key=lambda one: one.order
+)
 ROUTES: dict[str, type[Route]] = {
-    route.name: route
-    for route in (
-        DoubleBackward,
-        JvpOfGradient,
-        ReverseOverForward,
-        Linearized,
-        Together,
-        FiniteDifference,
-    )
+    one.name: one for one in _classes() if not issubclass(one, Variant)
 }
 
 
-def resolve_route(route: str | Route) -> Route:
-    """A route from its name."""
+def names_for(matrix: str) -> list[str]:
+    """The names of the routes to "Hessian" or "Gauss-Newton"."""
+    return [name for name, route in ROUTES.items() if route.matrix == matrix]
+
+
+def resolve_route(route: str | Route, matrix: str = "Hessian") -> Route:
+    """A route to that matrix from its name."""
     if isinstance(route, Route):
         return route
-    if route in ROUTES:
+    if route in names_for(matrix):
         return ROUTES[route]()
-    known = ", ".join(f"'{name}'" for name in ("auto", *ROUTES))
+    known = ", ".join(f"'{name}'" for name in ("auto", *names_for(matrix)))
     raise OptionError(f"the route '{route}' is not known: use {known}.")

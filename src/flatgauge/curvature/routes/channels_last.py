@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, map_batch
+from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.routes.route import Route, Variant
+from flatgauge.data import Batch, map_batch, tensors_in
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, map_tensors
+from flatgauge.vectors import map_tensors
 
 
-class ChannelsLast(Route):
+class ChannelsLast(Variant):
     """The inner route on channels_last copies, which GPU convolutions prefer."""
+
+    order = 1
 
     def __init__(self, inner: Route):
         self.inner = inner
         self.name = f"{inner.name}, channels last"
-        self.keeps = inner.keeps
+        self.keeps, self.counted = inner.keeps, inner.counted
         self._moved: tuple[Objective, Objective] | None = None
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    @classmethod
+    def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
+        """For images on a GPU."""
+        images = any(tensor.ndim == 4 for tensor in tensors_in(batch.inputs))
+        return images and objective.device.type == "cuda"
+
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Convert the batch, the point and every vector; results keep their layout."""
         # Once: the check of the point waits for the device, which a recording cannot.
         if self._moved is None or self._moved[0] is not objective:

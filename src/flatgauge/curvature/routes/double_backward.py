@@ -1,11 +1,10 @@
-"""Double backward: the truth that every other route must agree with."""
+"""Double backward: the truth that every other route to the Hessian must agree with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -22,10 +21,9 @@ class DoubleBackward(Route):
 
     name = "double-backward"
     keeps = True
+    counted = True
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Differentiate once and keep the graph."""
         point = objective.leaves()
         total = objective.batch_total(point, batch)

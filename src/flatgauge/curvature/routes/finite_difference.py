@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -25,14 +24,12 @@ class FiniteDifference(Route):
     """
 
     name = "finite-difference"
-    keeps = False
+    tried = False
 
     def __init__(self, relative_step: float | None = None):
         self.relative_step = relative_step
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Nothing to prepare: two gradients for each tensor and vector."""
         point = objective.parameters
         relative = self.relative_step or RELATIVE_STEP[objective.dtype]

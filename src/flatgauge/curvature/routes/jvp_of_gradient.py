@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch.func import grad, jvp
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -19,11 +18,8 @@ class JvpOfGradient(Route):
     """
 
     name = "jvp-of-gradient"
-    keeps = False
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Nothing to prepare: each vector runs its own pass."""
 
         def total(params: Params):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 
 from torch import Tensor
 from torch.func import grad, linearize
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -22,11 +22,10 @@ class Linearized(Route):
     """
 
     name = "linearized"
+    tried = False
     keeps = True
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Trace the derivative of the gradient."""
 
         def total(params: Params) -> Tensor:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch import Tensor
 from torch.func import grad, jvp
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -21,11 +20,8 @@ class ReverseOverForward(Route):
     """
 
     name = "reverse-over-forward"
-    keeps = False
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Nothing to prepare: each vector runs its own pass."""
 
         def product(vector: Params) -> Params:

@@ -1,27 +1,57 @@
-"""A route: one way to multiply vectors by the Hessian of one batch."""
+"""A route: one way to multiply vectors by the curvature of one batch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from typing import ClassVar
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params
 
 
 class Route(ABC):
-    """Prepares the products ∇²(Σ_rows ℓ) v of one batch.
+    """Prepares the products A_b v of one batch, for the sum over its rows.
 
-    `name` is what users ask for; `keeps` says whether a prepared batch is worth keeping
-    for later vectors.
+    Attributes:
+        name: what users ask for.
+        matrix: "Hessian" or "Gauss-Newton", what it multiplies by.
+        tried: whether route="auto" looks at it.
+        fewest: from how many vectors at a time it is worth a look.
+        keeps: whether a prepared batch is worth keeping for later vectors.
+        counted: whether what is kept was saved by autograd, which can be counted.
+        replays: whether what is kept is a recording: products run no code of the model,
+            and it is of no use where the memory does not allow to keep it.
     """
 
     name: str
-    keeps: bool
+    matrix: ClassVar[str] = "Hessian"
+    tried: ClassVar[bool] = True
+    fewest: ClassVar[int] = 1
+    keeps: bool = False
+    counted: bool = False
+    replays: ClassVar[bool] = False
 
     @abstractmethod
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """The map from vectors to their products, for the sum over the batch."""
+
+
+class Variant(Route):
+    """Another route, launched or laid out in another way.
+
+    Variants are put around a route in ascending `order`, each at most once; `launches`
+    says that kernels are only launched in another way.
+    """
+
+    order: ClassVar[int]
+    launches: ClassVar[bool] = False
+    inner: Route
+
+    @abstractmethod
+    def __init__(self, inner: Route): ...
+
+    @classmethod
+    @abstractmethod
+    def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
+        """Whether it can help this route on this objective."""

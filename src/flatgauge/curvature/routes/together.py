@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
+from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -21,11 +20,9 @@ class Together(Route):
     """H V for up to eight vectors at a time: what they share is computed once."""
 
     name = "together"
-    keeps = False
+    fewest = 4
 
-    def prepare(
-        self, objective: Objective, batch: Batch
-    ) -> Callable[[list[Params]], list[Params]]:
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Nothing to prepare: the vectors of a call run together."""
 
         def total(params: Params) -> Tensor:

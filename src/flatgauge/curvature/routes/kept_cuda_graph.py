@@ -1,0 +1,45 @@
+"""Another route, prepared once a batch and its product recorded as a CUDA graph."""
+
+from __future__ import annotations
+
+import torch
+
+from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.routes.recording import record
+from flatgauge.curvature.routes.route import Route, Variant
+from flatgauge.data import Batch
+from flatgauge.objective import Objective
+
+
+class KeptCudaGraph(Variant):
+    """Neither the launches nor what does not depend on the vector is done again."""
+
+    order = 3
+    launches = True
+    keeps = True
+    counted = True
+    replays = True
+
+    def __init__(self, inner: Route):
+        self.inner = inner
+        self.name = f"{inner.name}, kept CUDA graph"
+        self._stream = torch.cuda.Stream()
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @classmethod
+    def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
+        """For a route that prepares what is worth keeping, on a GPU."""
+        return objective.device.type == "cuda" and inner.keeps and inner.counted
+
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+        """Prepare and record on one stream, where autograd will differentiate again."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            product = self.inner.prepare(objective, batch)
+        recording = record(
+            lambda vector: product([vector])[0],
+            objective.parameters,
+            self._stream,
+            self._pool,
+        )
+        return lambda vectors: [recording.product(vector) for vector in vectors]
