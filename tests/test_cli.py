@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,8 @@ def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
     between = load(tmp_path / "between.json")["extras"]["landscapes"][0]
     assert between["kind"] == "between checkpoints"
     assert between["axes"] == [[0.0, 0.5, 1.0]]
+    spectrum = load(tmp_path / "spectrum.json")["extras"]["spectrum"]
+    assert spectrum["smallest"]["values"][0] < min(spectrum["eigenvalues"]["values"])
     comparison = load(tmp_path / "compare.json")["extras"]["comparison"]
     assert comparison["names"] == ["one", "two"]
 
@@ -182,6 +185,25 @@ def test_list_names_every_measure(capsys):
     for one in fg.list_measures():
         assert one.name in out
         assert one.title in out
+
+
+def test_papers_are_run_from_the_checkout(tmp_path, monkeypatch):
+    asked = []
+
+    def run(command: list[str], cwd: Path, check: bool) -> Namespace:
+        asked.append((command[1:], cwd))
+        return Namespace(returncode=1)
+
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.chdir(tmp_path)
+    assert main(["papers", "tsuzuku2019", "--quick"]) == 1
+    assert main(["papers", "tsuzuku2019", "--data", "here", "--device", "cuda"]) == 1
+    module = ["-m", "papers.tsuzuku2019.run", "--device"]
+    assert [words for words, _ in asked] == [
+        [*module, "cpu", "--quick"],
+        [*module, "cuda", "--data", str(tmp_path / "here")],
+    ]
+    assert all((cwd / "papers" / "run.py").is_file() for _, cwd in asked)
 
 
 COMMANDS = ["measure", "audit", "compare", "symmetries", "landscape", "spectrum"]

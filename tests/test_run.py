@@ -8,6 +8,8 @@ from cases import CASES, known_network, mlp
 from torch import nn
 
 import flatgauge as fg
+from flatgauge.curvature import choose
+from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.run import DEFAULT
 from flatgauge.solvers.lanczos import largest_eigenvalue
@@ -29,6 +31,21 @@ def test_a_report_survives_json(tmp_path):
     assert again == report
     assert again["normalized-sharpness"].provenance.seed == 3
     assert "normalized-sharpness" in str(again)
+
+
+def test_the_cost_names_the_route_and_its_rivals(monkeypatch, tmp_path):
+    monkeypatch.setattr(choose.Trial, "pays", lambda *_: True)
+    monkeypatch.setattr(BatchedOperator, "_budget", lambda _: 0)
+    report = fg.measure(
+        CASES["mlp"].objective(), "hessian-spectral-norm", "spectral-norm-product"
+    )
+    route = report["hessian-spectral-norm"].cost.notes["routes"]["cross-entropy"]
+    assert route["route"] in route["seconds"]
+    assert set(route["seconds"]) <= set(route["disagreement"])
+    assert max(route["disagreement"].values()) < 1e-9
+    assert report["spectral-norm-product"].cost.notes == {}
+    report.to_json(tmp_path / "report.json")
+    assert fg.Report.from_json(tmp_path / "report.json") == report
 
 
 def test_a_measurement_is_no_number():
@@ -127,6 +144,19 @@ def test_shared_work_is_done_once():
     assert report["hessian-spectral-norm"].cost.products > 0
     direct = largest_eigenvalue(fg.Hessian(objective))
     assert report["hessian-spectral-norm"].value == direct.value
+
+
+@pytest.mark.parametrize("name", ["hessian-spectral-norm", "riemannian-spectral-norm"])
+def test_a_converged_smallest_eigenvalue_continues_the_run(name: str):
+    objective = known_network("B/ce")
+    short = fg.measure(objective, name)[name]
+    full = fg.measure(objective, name, options={name: {"full": True}})[name]
+    assert full.details["smallest_status"] == "CONVERGED"
+    assert full.details["steps"] >= short.details["steps"]
+    bound = short.uncertainty or 0.0
+    assert abs(full.value - short.value) <= bound
+    if name == "hessian-spectral-norm":
+        assert full.cost.products == full.details["steps"]
 
 
 def test_progress_is_told():

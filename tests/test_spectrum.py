@@ -5,7 +5,12 @@ import torch
 from cases import known_network
 
 import flatgauge as fg
-from flatgauge.spectrum import spectral_density, spectrum_data, top_eigenvalues
+from flatgauge.spectrum import (
+    measure_spectrum,
+    spectral_density,
+    spectrum_data,
+    top_eigenvalues,
+)
 
 
 def dense(objective: fg.Objective) -> torch.Tensor:
@@ -32,6 +37,20 @@ def test_an_estimated_density_has_standard_errors():
     expected = dense(objective).flip(0)[:2].tolist()
     assert found["eigenvalues"]["values"] == pytest.approx(expected, rel=1e-3)
     assert found["grid"][-1] > expected[0]
+
+
+def test_density_and_eigenvalues_for_the_products_of_one():
+    objective = known_network("A/ce")
+    count = len(dense(objective)) - 1
+    found = measure_spectrum(objective, k=2, probes=4, steps=count, tol=1e-9)
+    alone = spectral_density(objective, probes=4, steps=count)
+    assert found.products <= alone.products
+    data = spectrum_data(found.density, found.largest, found.smallest)
+    values = dense(objective)
+    expected = values.flip(0)[:2].tolist()
+    assert data["eigenvalues"]["values"] == pytest.approx(expected, rel=1e-9)
+    assert data["smallest"]["values"] == pytest.approx([float(values[0])], abs=1e-9)
+    assert found.density.moment(2) == pytest.approx(alone.moment(2), rel=1e-9)
 
 
 def test_more_eigenvalues_than_there_are_is_all_of_them():

@@ -108,14 +108,18 @@ def claims_of(found: Measurement) -> frozenset[str]:
 def _measure_one(
     work: Workbench, info: MeasureInfo, options: dict[str, Any], provenance: Provenance
 ) -> Measurement:
-    started, before = time.perf_counter(), work.products
+    started, before = time.perf_counter(), work.counts()
     try:
         outcome = info.function(work, **options)
     except OptionError:
         raise
     except (NotApplicable, FlatgaugeError) as reason:
         outcome = Outcome(None, Status.NOT_APPLICABLE, str(reason))
-    cost = Cost(time.perf_counter() - started, work.products - before)
+    cost = Cost(
+        time.perf_counter() - started,
+        work.products - sum(before),
+        plain(work.routes_since(before)),
+    )
     return Measurement(
         measure=info.name,
         value=outcome.value,

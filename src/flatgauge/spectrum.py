@@ -14,6 +14,7 @@ from flatgauge.results import plain
 from flatgauge.solvers import density as quadrature
 from flatgauge.solvers.density import SpectralDensity
 from flatgauge.solvers.lanczos import Eigenvalues, eigenvalues
+from flatgauge.solvers.spectrum import Spectrum, solve_spectrum
 
 GRID = 400
 # The share of the range of the eigenvalues that is drawn beyond each end.
@@ -32,7 +33,8 @@ def spectral_density(
     >>> round(density.moment(1)[0], 12)
     5.0
     """
-    return quadrature.spectral_density(Hessian(objective), probes, steps, seed)
+    hessian = Hessian(objective, expect=probes * steps)
+    return quadrature.spectral_density(hessian, probes, steps, seed)
 
 
 def top_eigenvalues(
@@ -57,21 +59,52 @@ def top_eigenvalues(
     )
 
 
+def measure_spectrum(
+    objective: Objective,
+    k: int = 5,
+    probes: int = 10,
+    steps: int = 80,
+    tol: float = 1e-3,
+    max_steps: int = 300,
+    seed: int = 0,
+) -> Spectrum:
+    """`spectral_density` and `top_eigenvalues` for the products of the first.
+
+    One set of Lanczos runs serves both, and gives the smallest eigenvalue too: see
+    `solvers.spectrum`.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(2, 1, bias=False).double()
+    >>> data = (torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1))
+    >>> found = measure_spectrum(Objective(model, data, loss="mse"), k=1)
+    >>> round(found.largest.values[0], 9), found.products
+    (10.0, 2)
+    """
+    hessian = Hessian(objective, expect=probes * steps)
+    return solve_spectrum(
+        hessian, min(k, hessian.dimension), probes, steps, tol, max_steps, seed
+    )
+
+
 def spectrum_data(
-    density: SpectralDensity, top: Eigenvalues | None = None
+    density: SpectralDensity,
+    top: Eigenvalues | None = None,
+    bottom: Eigenvalues | None = None,
 ) -> dict[str, Any]:
-    """Density and top eigenvalues as plain data, ready to be drawn.
+    """Density and extreme eigenvalues as plain data, ready to be drawn.
 
     Args:
         density: smoothed here by a Gaussian of a hundredth of the range.
         top: the largest eigenvalues.
+        bottom: the smallest ones.
 
     Returns:
         The `grid`, the `density` on it (of integral 1) and its `standard_error` over
-        the probes (0 where it is exact), and the `eigenvalues`, each with its bounds.
+        the probes (0 where it is exact), the `eigenvalues` (the largest) and the
+        `smallest`, each with its bounds.
     """
     ends = [float(density.nodes.min()), float(density.nodes.max())]
-    ends += [] if top is None else top.values
+    ends += [value for found in (top, bottom) if found for value in found.values]
     reach = (max(ends) - min(ends)) or max(abs(max(ends)), 1.0)
     grid = torch.linspace(
         min(ends) - MARGIN * reach,
@@ -99,14 +132,15 @@ def spectrum_data(
         "message": density.message,
         "dimension": density.dimension,
         "eigenvalues": {} if top is None else _eigenvalue_data(top),
+        "smallest": {} if bottom is None else _eigenvalue_data(bottom),
     }
 
 
-def _eigenvalue_data(top: Eigenvalues) -> dict[str, Any]:
+def _eigenvalue_data(found: Eigenvalues) -> dict[str, Any]:
     return {
-        "values": plain(top.values),
-        "residuals": plain(top.residuals),
-        "error_bounds": plain(top.error_bounds),
-        "status": top.status.name,
-        "message": top.message,
+        "values": plain(found.values),
+        "residuals": plain(found.residuals),
+        "error_bounds": plain(found.error_bounds),
+        "status": found.status.name,
+        "message": found.message,
     }

@@ -59,6 +59,8 @@ def test_deflated_vectors_stay_out():
     assert (deflated.T @ basis).abs().max() < 1e-14
     assert lanczos.ritz()[0][-1] == pytest.approx(values[-3].item(), rel=1e-12)
     assert lanczos.dimension == 48
+    cosines = (deflated.T @ start / start.norm()).square().tolist()
+    assert lanczos.deflated_shares == pytest.approx(cosines, rel=1e-12)
 
 
 def test_memory_follows_the_steps_taken():

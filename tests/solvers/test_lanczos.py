@@ -106,6 +106,18 @@ def test_one_run_gives_both_ends():
     assert eigenvalues(operator, tol=1e-6).values == [alone.value]
 
 
+def test_both_ends_are_settled_on_request():
+    operator = operator_with([10.0, *np.linspace(-1.0, 1.0, 200)])
+    found = largest_eigenvalue(operator, tol=1e-3, both=True)
+    assert found.status is found.smallest_status is Status.CONVERGED
+    assert found.smallest_residual <= 1e-3 * found.radius
+    assert found.products == operator.products
+    assert found.products == eigenvalues(operator, which="both").products
+    short = largest_eigenvalue(operator, tol=1e-3)
+    assert short.products < found.products
+    assert short.smallest_status is Status.NOT_CONVERGED
+
+
 def test_the_tolerance_judges_only_the_end_asked_for():
     operator = operator_with([10.0, *np.linspace(-1.0, 1.0, 200)])
     found = largest_eigenvalue(operator, tol=1e-3)

@@ -205,16 +205,16 @@ def spectrum(
     check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
-        from flatgauge.spectrum import spectral_density, spectrum_data, top_eigenvalues
+        from flatgauge.spectrum import measure_spectrum, spectrum_data
 
         objective = build_objective(settings)
-        progress("spectral density", 0, 2)
-        density = spectral_density(objective, probes, steps, settings.seed)
-        progress("top eigenvalues", 1, 2)
-        top = top_eigenvalues(objective, k, seed=settings.seed)
-        extras = {"spectrum": spectrum_data(density, top)}
+        progress("spectrum", 0, 1)
+        found = measure_spectrum(objective, k, probes, steps, seed=settings.seed)
+        top = found.largest
+        extras = {"spectrum": spectrum_data(found.density, top, found.smallest)}
         report = _report(objective, settings, extras, progress)
     print("largest eigenvalues:", ", ".join(f"{one:.6g}" for one in top.values))
+    print(f"smallest eigenvalue: {found.smallest.values[0]:.6g}")
     print(top.message)
     deliver(report, settings, top.status, top.message)
 

@@ -88,6 +88,11 @@ def papers(
     quick: Annotated[
         bool, typer.Option("--quick", help="A small form of the experiments.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The folder that holds mnist/.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     debug: Debug = False,
 ) -> None:
     """Run the experiments of a paper again, from a source checkout.
@@ -102,6 +107,7 @@ def papers(
         )
     if name not in known:
         raise OptionError(f"there is no paper '{name}' here: use {', '.join(known)}.")
-    command = [sys.executable, "-m", f"papers.{name}.run"]
+    command = [sys.executable, "-m", f"papers.{name}.run", "--device", device]
     command += ["--quick"] if quick else []
+    command += ["--data", str(data.resolve())] if data else []
     raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.gauss_newton import jacobian_product
+from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.per_sample import Pass, SquaredGradients, by_slot
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows

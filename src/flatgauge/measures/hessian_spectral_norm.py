@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatgauge.measures.registry import Outcome, measure
-from flatgauge.measures.spectral import extremes_outcome, smallest_details
+from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
 
 
@@ -25,12 +25,10 @@ def hessian_spectral_norm(
         work: what the measures share.
         tol: the relative residual ‖Hv − λv‖ / |λ|.
         max_steps: the most Hessian products.
-        full: also converge the smallest eigenvalue.
+        full: go on until the smallest eigenvalue has converged too.
     """
-    objective = work.objective
-    found = work.extremes(objective, "euclidean", tol=tol, max_steps=max_steps)
-    if not full:
-        return extremes_outcome(found)
-    return extremes_outcome(
-        found, smallest_details(work.hessian(objective), tol, max_steps, work.seed)
+    found = work.extremes(
+        work.objective, "euclidean", tol=tol, max_steps=max_steps, both=full
     )
+    more = {"smallest_status": found.smallest_status.name} if full else {}
+    return extremes_outcome(found, more)

@@ -10,7 +10,7 @@ from flatgauge.geometry.metric import LayerMetric, resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
-from flatgauge.measures.spectral import extremes_outcome, smallest_details
+from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import largest_eigenvalue
@@ -73,8 +73,12 @@ def riemannian_spectral_norm(
         point=point if center_output else None,
         tol=tol,
         max_steps=max_steps,
+        both=full,
     )
-    more = _more(work, metric, connection, point, tol, max_steps) if full else {}
+    if not full:
+        return extremes_outcome(found)
+    more = _more(work, metric, connection, point, tol, max_steps)
+    more["smallest_status"] = found.smallest_status.name
     return extremes_outcome(found, more)
 
 
@@ -86,9 +90,9 @@ def _more(
     tol: float,
     max_steps: int,
 ) -> dict[str, Any]:
-    """The values that are computed on request only."""
+    """The values that take runs of their own."""
     operator = work.whitened(work.objective, metric, connection, point)
-    details = smallest_details(operator, tol, max_steps, work.seed)
+    details: dict[str, Any] = {}
     weights = LayerMetric(biases=False) if metric == "layer" else resolve_metric(metric)
     scales = {
         name: s if point[name].ndim >= 2 else s * 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.measures.registry import Outcome
-from flatgauge.solvers.lanczos import Extremes, eigenvalues
+from flatgauge.solvers.lanczos import Extremes
 
 
 def extremes_outcome(
@@ -33,16 +32,3 @@ def extremes_outcome(
             **(details or {}),
         },
     )
-
-
-def smallest_details(
-    operator: SymmetricOperator, tol: float, max_steps: int, seed: int
-) -> dict[str, Any]:
-    """The smallest eigenvalue, converged in a run of its own."""
-    found = eigenvalues(operator, 1, "smallest", tol, max_steps, seed)
-    return {
-        "smallest": found.values[0],
-        "smallest_residual": found.residuals[0],
-        "smallest_error_bound": found.error_bounds[0],
-        "smallest_status": found.status.name,
-    }

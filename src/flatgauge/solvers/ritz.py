@@ -56,12 +56,18 @@ def run_lanczos(
     random: torch.Generator,
     deflated: Tensor | None = None,
     scale: float = 0.0,
+    least_steps: int = 1,
 ) -> Lanczos:
-    """Step until the ends named by `signs` (1: largest, -1: smallest) are settled."""
+    """Step until the ends named by `signs` (1: largest, -1: smallest) are settled.
+
+    At least `least_steps` are taken, unless an invariant subspace is found before.
+    """
     run = Lanczos(operator, random_start(operator, random), deflated, scale)
     while run.steps < max_steps and not run.exhausted:
         run.step()
-        if all(extreme(run, sign, tol).settled for sign in signs):
+        if run.steps >= least_steps and all(
+            extreme(run, sign, tol).settled for sign in signs
+        ):
             break
     return run
 
