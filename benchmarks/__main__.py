@@ -1,7 +1,8 @@
 """Run the benchmarks: python -m benchmarks [--device cuda] [--peers FOLDER].
 
-Results go to benchmarks/results/<machine>.json; `python -m benchmarks.page` draws
-benchmarks/README.md from whatever is there.
+Results go to benchmarks/results/<device>.json, where rows of earlier runs stay until
+they are measured again; `python -m benchmarks.page` draws benchmarks/README.md from
+whatever is there.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import sys
+import time
 import warnings
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.default_set import default_set
-from benchmarks.diagonal import diagonal
-from benchmarks.eigenvalue import eigenvalue
-from benchmarks.growth import growth
+from benchmarks import peers
+from benchmarks.contestants import in_words
+from benchmarks.jobs import jobs
 from benchmarks.networks import NETWORKS
-from benchmarks.products import products
+from benchmarks.results import FOLDER, Results
+from benchmarks.timing import free
 from flatgauge.version import __version__
 
-RESULTS = Path(__file__).parent / "results"
-GIB = 2**30
+PARTS = (
+    "products", "diagonal", "eigenvalue", "default set", "trace", "growth", "memory",
+    "budget",
+)  # fmt: skip
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -36,68 +37,70 @@ def machine(device: str) -> dict[str, Any]:
         "flatgauge": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "processor": platform.processor() or platform.machine(),
+        "system": platform.system(),
+        "processor": processor(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
+        "cuda": torch.version.cuda if device == "cuda" else None,
+        "peers": peers.versions(),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
+def processor() -> str:
+    """The processor's name where the system tells it."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--peers", help="a folder with the other packages")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--only", nargs="*", help="some of the parts by name")
-    options = parser.parse_args()
-    if options.peers:
-        sys.path.append(options.peers)
+    parser.add_argument("--peers", default="", help="a folder with the other packages")
+    parser.add_argument("--out", type=Path, help="the file of results to fill")
+    parser.add_argument("--only", nargs="*", choices=PARTS, help="some of the parts")
+    parser.add_argument("--networks", nargs="*", choices=NETWORKS, help="some networks")
+    parser.add_argument("--precision", choices=("ieee", "tf32"), help="one of them")
+    parser.add_argument(
+        "--without",
+        nargs="*",
+        default=[],
+        choices=peers.DISTRIBUTIONS,
+        help="packages to leave out",
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    peers.use(options.peers)
+    peers.leave_out(options.without)
     warnings.simplefilter("ignore")
     device = options.device
-    precisions = ("ieee", "tf32") if device == "cuda" else ("ieee",)
-    fast = precisions[-1]
-    rounds = 3 if device == "cuda" else 5
-    jobs: list[tuple[str, Callable[[], Any]]] = [
-        *(
-            ("products", partial(products, network, device, fast, rounds))
-            for network in NETWORKS.values()
-        ),
-        *(
-            ("diagonal", partial(diagonal, NETWORKS[name], device, fast))
-            for name in ("LeNet", "WRN-16-4")
-        ),
-        *(("eigenvalue", partial(eigenvalue, device, one)) for one in precisions),
-    ]
-    if device == "cuda":
-        jobs.append(
-            ("default set", partial(default_set, "WRN-16-4", device, fast, batch=2500))
-        )
-    else:
-        jobs += [
-            ("default set", partial(default_set, "LeNet", device, fast)),
-            *(
-                ("growth", partial(growth, "MLP", n, 0))
-                for n in (1000, 2000, 4000, 8000)
-            ),
-            *(("growth", partial(growth, "GPT", n, 2 * GIB)) for n in (4, 8, 16)),
-        ]
-    if fast != "ieee":
-        jobs += [
-            ("products", partial(products, network, device, "ieee", 1))
-            for network in NETWORKS.values()
-        ]
-    found: dict[str, Any] = {"machine": machine(device)}
-    out = options.out or RESULTS / f"{device}.json"
-    out.parent.mkdir(exist_ok=True)
-    for name, run in jobs:
-        if options.only and name not in options.only:
+    results = Results(options.out or FOLDER / f"{device}.json")
+    results.set_machine(machine(device))
+    for job in jobs(device):
+        if options.only and job.part not in options.only:
             continue
-        rows = found.setdefault(name, [])
+        if options.networks and job.network not in options.networks:
+            continue
+        if options.precision and job.precision != options.precision:
+            continue
+        started = time.perf_counter()
         try:
-            rows.append(run())
-            print(name, json.dumps(rows[-1]), flush=True)
+            row = job.run()
+            row["wall"] = round(time.perf_counter() - started, 1)
+            results.add(job.part, row)
+            results.set_failure(job.label, None)
+            print(job.label, json.dumps(row), flush=True)
         except Exception as error:
-            print(f"{name} failed: {type(error).__name__}: {error}"[:500], flush=True)
-        out.write_text(json.dumps(found, indent=1))
+            results.set_failure(job.label, in_words(error))
+            print(f"{job.label} failed: {in_words(error)}", flush=True)
+        print(f"{job.label}: {time.perf_counter() - started:.1f} s", flush=True)
+        free(device)
 
 
 if __name__ == "__main__":

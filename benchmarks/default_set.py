@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 import flatgauge as fg
 from benchmarks.networks import NETWORKS
 from benchmarks.timing import once
@@ -16,11 +14,7 @@ def default_set(
 ) -> dict[str, Any]:
     """One run over the whole data, and the gradient before and after it."""
     network = NETWORKS[name]
-    random = torch.Generator().manual_seed(1)
-    batches = [
-        tuple(part.to(device) for part in network.draw(batch, random))
-        for _ in range(samples // batch)
-    ]
+    batches = network.batches(device, samples, batch)
     objective = fg.Objective(network.model().to(device), batches, precision=precision)
     objective.gradient()
     gradients = [once(objective.gradient, device) for _ in range(2)]

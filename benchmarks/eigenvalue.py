@@ -18,12 +18,8 @@ def eigenvalue(device: str, precision: str, rounds: int = 3) -> dict[str, Any]:
     global_precision(precision == "tf32")
     network = NETWORKS["MLP"]
     model = network.model().to(device)
-    random = torch.Generator().manual_seed(1)
     size = 10_000 if device == "cuda" else 1000
-    batches = [
-        tuple(part.to(device) for part in network.draw(size, random))
-        for _ in range(10_000 // size)
-    ]
+    batches = network.batches(device, 10_000, size)
     ours: list[Any] = []
     theirs: list[Any] = []
 
@@ -33,7 +29,8 @@ def eigenvalue(device: str, precision: str, rounds: int = 3) -> dict[str, Any]:
 
     def run_theirs() -> None:
         own: Any = peers.pyhessian(model, batches)
-        theirs.append(own.eigenvalues(maxIter=100, tol=1e-3, top_n=1)[0][0])
+        with peers.seeded(len(theirs)):
+            theirs.append(own.eigenvalues(maxIter=100, tol=1e-3, top_n=1)[0][0])
 
     seconds: dict[str, list[float]] = {"flatgauge": [], "PyHessian": []}
     for index in range(rounds + 1):
@@ -46,7 +43,9 @@ def eigenvalue(device: str, precision: str, rounds: int = 3) -> dict[str, Any]:
     exact = fg.Objective(model, batches, dtype=torch.float64)
     truth = fg.top_eigenvalues(exact, k=1, tol=1e-9, max_steps=500).values[0]
     found = ours[-1]
+    model.zero_grad()
     return {
+        "network": network.name,
         "device": device,
         "precision": precision,
         "samples": 10_000,
@@ -59,5 +58,5 @@ def eigenvalue(device: str, precision: str, rounds: int = 3) -> dict[str, Any]:
             "residual": found.residuals[0] / truth,
             "products": found.products,
         },
-        "PyHessian error": abs(theirs[-1] - truth) / truth if theirs else None,
+        "PyHessian errors": [abs(value - truth) / truth for value in theirs],
     }

@@ -1,44 +1,75 @@
-"""How time and memory grow with the number of samples."""
+"""How time and memory grow: with samples, with parameters, with classes."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
-PROGRAM = """
-import sys, resource, torch
-sys.path.insert(0, ".")
 import flatgauge as fg
-from benchmarks.networks import NETWORKS
-from benchmarks.timing import once
-count, budget = int(sys.argv[2]), int(sys.argv[3])
-network = NETWORKS[sys.argv[1]]
-random = torch.Generator().manual_seed(1)
-size = network.on_cpu[1]
-batches = [network.draw(size, random) for _ in range(count // size)]
-objective = fg.Objective(network.model(), batches)
-objective.gradient()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-hessian = fg.Hessian(objective, memory_budget=budget)
-vector = objective.gradient()
-hessian @ vector
-seconds = min(once(lambda: hessian @ vector, "cpu") for _ in range(3))
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(seconds, (after - before) * 1024, hessian._kept is not None)
-"""
+from benchmarks.alone import Settings, run_alone
+from benchmarks.networks import of_classes
+from benchmarks.timing import interleaved, ratios
+from flatgauge.curvature.diagonal import choose_method
+from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
+
+SAMPLES = (1000, 2000, 4000, 8000)
+# Small enough on a CPU for a choice of routes at every number of samples.
+BATCH = {"cpu": 125, "cuda": 1000}
+WIDTHS = (128, 256, 512, 1024)
+CLASSES = (2, 5, 10, 20, 50, 100, 200)
+PROBES = 30
 
 
-def growth(network: str, samples: int, budget: int) -> dict[str, Any]:
-    """In a process of its own, so that peaks of memory do not mix."""
-    command = [sys.executable, "-c", PROGRAM, network, str(samples), str(budget)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, peak, kept = printed.stdout.split()[-3:]
-    return {
-        "network": network,
+def with_samples(
+    network: str, contestant: str, samples: int, device: str, precision: str
+) -> dict[str, Any]:
+    settings = Settings(network, contestant, samples, BATCH[device], device, precision)
+    row = _row("samples", samples, network, contestant, device, precision)
+    return row | run_alone(settings)
+
+
+def with_parameters(
+    width: int, contestant: str, device: str, precision: str
+) -> dict[str, Any]:
+    """The MLP, with as many samples as the benchmark of products has or fewer."""
+    samples, batch = (2000, 1000) if device == "cpu" else (10_000, 10_000)
+    settings = Settings(
+        "MLP", contestant, samples, batch, device, precision, width=width
+    )
+    row = _row("width", width, "MLP", contestant, device, precision)
+    return row | {"samples": samples} | run_alone(settings)
+
+
+def with_classes(
+    classes: int, device: str, precision: str, rounds: int = 3, samples: int = 1000
+) -> dict[str, Any]:
+    """The exact diagonal of LeNet and square-root probes, in gradients."""
+    network = of_classes(classes)
+    batches = network.batches(device, samples, samples)
+    objective = fg.Objective(network.model().to(device), batches, precision=precision)
+    contestants = {
+        "gradient": objective.gradient,
+        "exact": lambda: exact_diagonal(objective),
+        "probes": lambda: probe_diagonal(objective, PROBES, seed=0),
+    }
+    seconds = interleaved(contestants, rounds, device)
+    row = _row("classes", classes, "LeNet", "diagonal", device, precision)
+    return row | {
         "samples": samples,
-        "budget": budget,
-        "seconds": float(seconds),
-        "peak": int(peak),
-        "kept": kept == "True",
+        "probes": PROBES,
+        "default": choose_method(objective),
+        "seconds": {name: min(values) for name, values in seconds.items()},
+        "gradients": ratios(seconds, "gradient"),
+    }
+
+
+def _row(
+    axis: str, value: int, network: str, contestant: str, device: str, precision: str
+) -> dict[str, Any]:
+    return {
+        "axis": axis,
+        "value": value,
+        "network": network,
+        "contestant": contestant,
+        "device": device,
+        "precision": precision,
     }

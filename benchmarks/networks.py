@@ -1,9 +1,10 @@
-"""The four networks of the benchmarks, with random data of full size."""
+"""The four networks of the benchmarks and their kin of other sizes, with random data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -13,16 +14,16 @@ from torch import Tensor, nn
 Batch = tuple[Tensor, Tensor]
 
 
-def mlp() -> nn.Module:
+def mlp(width: int = 512) -> nn.Module:
     """784-512x5-10."""
-    widths = [784, *[512] * 5, 10]
+    widths = [784, *[width] * 5, 10]
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-def lenet() -> nn.Module:
+def lenet(classes: int = 10) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 6, 5, padding=2),
         nn.ReLU(),
@@ -35,7 +36,7 @@ def lenet() -> nn.Module:
         nn.ReLU(),
         nn.Linear(120, 84),
         nn.ReLU(),
-        nn.Linear(84, 10),
+        nn.Linear(84, classes),
     )
 
 
@@ -116,10 +117,10 @@ class Gpt(nn.Module):
         return self.head(self.norm(x)).flatten(0, 1)
 
 
-def _images(*shape: int) -> Callable[[int, torch.Generator], Batch]:
+def _images(*shape: int, classes: int = 10) -> Callable[[int, torch.Generator], Batch]:
     def draw(count: int, random: torch.Generator) -> Batch:
         x = torch.randn(count, *shape, generator=random)
-        return x, torch.randint(0, 10, (count,), generator=random)
+        return x, torch.randint(0, classes, (count,), generator=random)
 
     return draw
 
@@ -144,13 +145,24 @@ class Network:
             torch.manual_seed(0)
             return self.build().eval()
 
-    def batches(self, device: str) -> list[Batch]:
-        count, size = self.on_gpu if device == "cuda" else self.on_cpu
+    def sizes(self, device: str) -> tuple[int, int]:
+        """Samples in all, and in one batch."""
+        return self.on_gpu if device == "cuda" else self.on_cpu
+
+    def few(self, device: str, most: int) -> Batch:
+        """Other samples, for a comparison with float64: a CPU's batch, or `most`."""
+        random = torch.Generator().manual_seed(2)
+        inputs, targets = self.draw(min(most, self.on_cpu[1]), random)
+        return inputs.to(device), targets.to(device)
+
+    def batches(
+        self, device: str, count: int | None = None, size: int | None = None
+    ) -> list[Batch]:
+        own_count, own_size = self.sizes(device)
+        count, size = count or own_count, size or own_size
         random = torch.Generator().manual_seed(1)
-        return [
-            tuple(part.to(device) for part in self.draw(size, random))
-            for _ in range(count // size)
-        ]
+        drawn = (self.draw(size, random) for _ in range(count // size))
+        return [(inputs.to(device), targets.to(device)) for inputs, targets in drawn]
 
 
 NETWORKS = {
@@ -162,3 +174,16 @@ NETWORKS = {
         Network("GPT", Gpt, _tokens, (4, 2), (256, 64)),
     )
 }
+
+
+def of_width(width: int) -> Network:
+    """The MLP with hidden layers of another width."""
+    sizes = (2000, 1000), (10_000, 10_000)
+    return Network(f"MLP, width {width}", partial(mlp, width), _images(784), *sizes)
+
+
+def of_classes(classes: int) -> Network:
+    """LeNet with another number of outputs."""
+    draw = _images(1, 28, 28, classes=classes)
+    sizes = (1000, 1000), (10_000, 10_000)
+    return Network(f"LeNet, {classes} classes", partial(lenet, classes), draw, *sizes)

@@ -1,4 +1,4 @@
-"""Draw benchmarks/README.md from the results: python -m benchmarks.page."""
+"""Draw benchmarks/README.md and its plots from the results: python -m benchmarks.page."""
 
 from __future__ import annotations
 
@@ -6,121 +6,68 @@ import json
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from benchmarks import tables
+from benchmarks.figures import draw_figures
+from benchmarks.results import FOLDER
+
+PAGE = Path(__file__).parent / "README.md"
 HEAD = """# Benchmarks
 
 Written by `python -m benchmarks.page` from `benchmarks/results/*.json`; `make bench` makes
 those. Times are the median over rounds of the time in units of one gradient in the same
-round, since machines are noisy; errors are relative to float64 double backward.
+round, since machines are noisy; errors are relative to float64. The networks are an MLP
+784-512x5-10, LeNet, WRN-16-4 with BatchNorm in eval mode, and a GPT with 4 layers of
+width 256, 128 tokens and a vocabulary of 1000, all untrained, with random data; the
+samples of the GPT are tokens where they are counted, and sequences in the tables of
+memory.
 """
+BEFORE_PLOTS = (
+    tables.target_table,
+    tables.product_tables,
+    tables.route_table,
+    tables.diagonal_table,
+    tables.eigenvalue_table,
+    tables.trace_table,
+    tables.default_set_tables,
+)
+AFTER_PLOTS = (tables.growth_table, tables.memory_table, tables.budget_table)
 
 
-def rows(head: list[str], cells: list[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(row) + " |" for row in cells] + [""]
-
-
-def section(found: dict[str, Any]) -> list[str]:
-    machine = found["machine"]
-    name = machine["gpu"] or f"{machine['threads']} CPU threads"
-    lines = [
-        f"## {name}, torch {machine['torch']}, flatgauge {machine['flatgauge']}",
-        "",
-    ]
-    products = found.get("products", [])
-    if products:
-        lines += ["### One Hessian product, in gradients (relative error)", ""]
-        packages = [p for p in products[0]["gradients"] if p != "gradient"]
-        cells = [
-            [
-                f"{one['network']}, {one['samples']} rows, {one['precision']}",
-                *(
-                    f"{one['gradients'][p]:.2f} ({one['error'].get(p, float('nan')):.0e})"
-                    if p in one["gradients"]
-                    else "failed"
-                    for p in packages
-                ),
-            ]
-            for one in products
-        ]
-        lines += rows(["network", *packages], cells)
-    if found.get("diagonal"):
-        lines += ["### The exact diagonal of the Hessian (K = 10), in gradients", ""]
-        lines += rows(
-            ["network", "exact diagonal", "check of the precondition, once"],
-            [
-                [
-                    f"{one['network']}, {one['samples']} samples",
-                    f"{one['gradients']['exact diagonal']:.1f}",
-                    f"{one['gradients']['check']:.1f}",
-                ]
-                for one in found["diagonal"]
-            ],
-        )
-    if found.get("eigenvalue"):
-        lines += ["### A certified top eigenvalue of the MLP, 10,000 samples", ""]
-        lines += rows(
-            [
-                "precision",
-                "flatgauge s",
-                "PyHessian s",
-                "our error",
-                "our bound",
-                "their error",
-            ],
-            [
-                [
-                    one["precision"],
-                    f"{one['seconds']['flatgauge']:.3g}",
-                    f"{one['seconds'].get('PyHessian', float('nan')):.3g}",
-                    f"{one['flatgauge']['error']:.1e}",
-                    f"{one['flatgauge']['bound']:.1e}",
-                    f"{one['PyHessian error'] or float('nan'):.1e}",
-                ]
-                for one in found["eigenvalue"]
-            ],
-        )
-    for one in found.get("default set", []):
-        lines += [
-            f"### The default set on {one['network']}, {one['samples']} samples: "
-            f"{one['gradients']:.0f} gradients",
-            "",
-        ]
-        shares = sorted(one["shares"].items(), key=lambda item: -item[1])
-        lines += rows(
-            ["measure", "share of the time"], [[k, f"{v:.1%}"] for k, v in shares]
-        )
-    if found.get("growth"):
-        lines += ["### Growth with the number of samples", ""]
-        lines += rows(
-            [
-                "network",
-                "samples",
-                "budget MiB",
-                "s a product",
-                "peak MiB",
-                "graphs kept",
-            ],
-            [
-                [
-                    one["network"],
-                    str(one["samples"]),
-                    f"{one['budget'] / 2**20:.0f}",
-                    f"{one['seconds']:.3f}",
-                    f"{one['peak'] / 2**20:.0f}",
-                    "yes" if one["kept"] else "no",
-                ]
-                for one in found["growth"]
-            ],
-        )
+def section(found: dict[str, Any], device: str) -> list[str]:
+    lines = heading(found["machine"])
+    for table in BEFORE_PLOTS:
+        lines += table(found, device)
+    plots = draw_figures(found, device)
+    if plots:
+        lines += ["### Growth", ""]
+    for file, caption in plots.items():
+        lines += [f"![{caption.split('.')[0]}](figures/{file})", "", caption, ""]
+    for table in AFTER_PLOTS:
+        lines += table(found, device)
+    if found.get("failures"):
+        lines += ["### Not measured", ""]
+        lines += [f"- {label}: `{why}`" for label, why in found["failures"].items()]
     return lines
+
+
+def heading(machine: dict[str, Any]) -> list[str]:
+    name = machine["gpu"] or f"{machine['threads']} CPU threads"
+    versions = {
+        "flatgauge": machine["flatgauge"],
+        "torch": machine["torch"],
+        "CUDA": machine.get("cuda"),
+        "Python": machine["python"],
+        **machine.get("peers", {}),
+    }
+    known = ", ".join(f"{key} {value}" for key, value in versions.items() if value)
+    return [f"## {name}", "", f"{known}. Processor: {machine['processor']}.", ""]
 
 
 def main() -> None:
     lines = HEAD.splitlines()
-    for path in sorted((HERE / "results").glob("*.json")):
-        lines += ["", *section(json.loads(path.read_text()))]
-    (HERE / "README.md").write_text("\n".join(lines).rstrip() + "\n")
+    for path in sorted(FOLDER.glob("*.json")):
+        lines += ["", *section(json.loads(path.read_text()), path.stem)]
+    PAGE.write_text("\n".join(lines).rstrip() + "\n")
 
 
 if __name__ == "__main__":

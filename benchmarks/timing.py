@@ -5,20 +5,23 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
 
 def interleaved(
-    contestants: dict[str, Callable[[], object]], rounds: int, device: str
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    device: str,
+    warm_up: bool = True,
 ) -> dict[str, list[float]]:
     """Seconds of each contestant in each round, after one warm-up round."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for index in range(rounds + 1):
+    for index in range(rounds + warm_up):
         for name, run in contestants.items():
             taken = once(run, device)
-            if index:
+            if index >= warm_up:
                 seconds[name].append(taken)
     return seconds
 
@@ -40,6 +43,13 @@ def ratios(seconds: dict[str, list[float]], unit: str) -> dict[str, float]:
         )
         for name, values in seconds.items()
     }
+
+
+def free(device: str) -> None:
+    """Give back what nothing refers to any more."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _wait(device: str) -> None:

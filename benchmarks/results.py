@@ -1,0 +1,51 @@
+"""The file of results, which several runs fill together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "results"
+# What tells the rows of one part from each other.
+IDENTITY = ("network", "precision", "axis", "value", "contestant")
+
+
+class Results:
+    """Rows by part; a new row takes the place of the one with the same identity."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.found: dict[str, Any] = {}
+        if path.exists():
+            self.found = json.loads(path.read_text())
+
+    def set_machine(self, machine: dict[str, Any]) -> None:
+        self.found.pop("machine", None)
+        self.found = {"machine": machine, **self.found}
+        self._write()
+
+    def add(self, part: str, row: dict[str, Any]) -> None:
+        rows = self.found.setdefault(part, [])
+        same = [i for i, one in enumerate(rows) if _identity(one) == _identity(row)]
+        if same:
+            rows[same[0]] = row
+        else:
+            rows.append(row)
+        self._write()
+
+    def set_failure(self, label: str, message: str | None) -> None:
+        """Note that a job failed, or no longer does."""
+        failures = self.found.setdefault("failures", {})
+        failures.pop(label, None)
+        if message is not None:
+            failures[label] = message
+        self._write()
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.found, indent=1) + "\n")
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in IDENTITY)
