@@ -1,0 +1,1 @@
+"""The papers' experiments made again: declared runs, stored results, generated pages."""

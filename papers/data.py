@@ -1,0 +1,60 @@
+"""The images that the experiments train on: MNIST in full, small digits in quick form."""
+
+from __future__ import annotations
+
+from flatgauge import datasets
+from flatgauge.errors import DataError, OptionError
+from papers.experiment import Context
+
+QUICK_TRAIN = 1397  # of the 1797 digits; the other 400 are the test part
+
+
+def check_data(context: Context) -> None:
+    """Refuse a full run without the folder of the data.
+
+    Raises:
+        DataError: if --data was not given or holds no mnist/.
+    """
+    if context.quick:
+        return
+    if context.data is None:
+        raise DataError(
+            "it needs MNIST: put the four idx files (.gz or not) into a folder mnist/ and "
+            "name the folder above it with --data."
+        )
+    if not (context.data / "mnist").is_dir():
+        raise DataError(
+            f"'{context.data}' holds no folder mnist/: put the four idx files of MNIST "
+            "(.gz or not) there."
+        )
+
+
+def images(
+    context: Context, name: str, part: str = "train", limit: int | None = None
+) -> tuple[datasets.Images, datasets.Labels]:
+    """Images in [0, 1] and their labels, on the context's device.
+
+    Args:
+        context: the full form reads MNIST, [n, 1, 28, 28], from --data; the quick form
+            takes the 8 x 8 digits of scikit-learn, [n, 1, 8, 8], which need no files.
+        name: "mnist".
+        part: "train" or "test".
+        limit: take only the first so many.
+    """
+    if name != "mnist":
+        raise OptionError(f"the data '{name}' are not known here: use 'mnist'.")
+    check_data(context)
+    if context.quick:
+        pixels, labels = _digits(part)
+    else:
+        assert context.data is not None
+        pixels, labels = datasets.mnist(context.data / "mnist", part)
+    return pixels[:limit].to(context.device), labels[:limit].to(context.device)
+
+
+def _digits(part: str) -> tuple[datasets.Images, datasets.Labels]:
+    if part not in datasets.PARTS:
+        raise DataError(f"the part '{part}' is not known: use 'train' or 'test'.")
+    chosen = slice(QUICK_TRAIN) if part == "train" else slice(QUICK_TRAIN, None)
+    pixels, labels = datasets.digits()
+    return pixels[chosen], labels[chosen]

@@ -1,0 +1,251 @@
+"""The page: the claims side by side, then each experiment in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from papers.dinh2017.coordinate_tables import ranking, representation
+from papers.dinh2017.eigenvalue_tables import theorem_2
+from papers.dinh2017.findings import DIFFERS, FINDINGS
+from papers.experiment import Results
+from papers.page import NOT_RUN, number, table
+
+Section = tuple[str, tuple[str, ...], Callable[[Results, dict[str, Any]], str]]
+
+
+def page(results: Results, expected: dict[str, Any]) -> str:
+    claims = side_by_side(results, expected)
+    parts = [INTRODUCTION.format(**expected), claims, in_plain_words(claims)]
+    for title, needs, build in SECTIONS:
+        missing = [name for name in needs if name not in results]
+        body = f"Not run: {', '.join(missing)}.\n" if missing else ""
+        parts.append(f"## {title}\n\n{body or build(results, expected)}")
+    return "\n".join(parts)
+
+
+def setting(results: Results, run: str, name: str) -> Any:
+    return results.records[run]["settings"][name]
+
+
+def side_by_side(results: Results, expected: dict[str, Any]) -> str:
+    rows = []
+    for claim in expected["claims"]:
+        needed, find = FINDINGS[claim["id"]]
+        ours, verdict = find(results) if needed in results else (NOT_RUN, NOT_RUN)
+        said = f"{claim['claim']} {claim['note'] and '*' + claim['note'] + '*'}".strip()
+        rows.append([claim["where"], said, ours, verdict])
+    return table(
+        ["where", "the paper (our words; *corrections*)", "flatgauge", "verdict"], rows
+    )
+
+
+def in_plain_words(claims: str) -> str:
+    """The verdict; only where every claim was tried and none came out otherwise."""
+    for word, words in ((DIFFERS, "came out otherwise"), (NOT_RUN, "was not tried")):
+        count = sum(row.endswith(f"| {word} |") for row in claims.splitlines())
+        if count:
+            return f"**In plain words.** What {words} in these runs: {count} of the claims.\n"
+    return VERDICT
+
+
+INTRODUCTION = """\
+{paper}
+
+**What the paper claims.** Flatness is often measured with the Hessian of the loss, or with
+the volume of the flat region around a minimum. The paper shows that such numbers depend on
+how the network is written down. A ReLU network computes the same function when one layer is
+multiplied by α and the next one divided by α. Along this line the Hessian can become as
+large as one likes, and the flat region has infinite volume. Other changes of coordinates
+change the ranking of minima at will.
+
+**What we do here.** We check each claim with numbers, and we ask which measures of this
+library keep their value. {about} A GPU is not needed.
+
+## Side by side
+"""
+
+VERDICT = """\
+**In plain words.** The theorems are right. Every Euclidean measure that we tried moves by
+orders of magnitude while the function stays the same to the last digits. The measures that
+claim to be invariant under a rescaling do not move. Three things need care: one formula must
+be read with an outer product, the sentence "as small as one likes" is wrong, and the count in
+Theorem 2 is too high for some networks with biases. And one thing must be said against
+ourselves: no measure of this library is invariant under a radial map.
+"""
+
+
+def figure_1(results: Results, expected: dict[str, Any]) -> str:
+    found, points = results["radial-map"], setting(results, "radial-map", "points")
+    rows = [
+        [dimension, *(found["checks"][dimension][name] for name in CHECKS)]
+        for dimension in sorted(found["checks"], key=int)
+    ]
+    return f"""\
+![The radial map](figures/radial-map.svg)
+
+(a) The profile ψ: blue inside r̂, red between r̂ and δ, grey outside. (b) A square grid after
+g⁻¹. Only the blue and the red area change. The paper does not print its radii; we took
+r̂ = {number(found["rhat"])}, ρ = {number(found["rho"])}, δ = {number(found["delta"])}.
+
+The largest errors over {points} points (half of them in the ball), in several dimensions:
+
+{table(["dimension", *CHECKS.values()], rows)}
+The last column but one shows the printed Jacobian when (θ - θ̂)ᵀ(θ - θ̂) is read as a number:
+that is wrong. The Hessian at the centre is {number(found["hessian"]["factor"])} times the old
+one: relative error {number(found["hessian"]["error at a minimum"])} at a minimum and
+{number(found["hessian"]["error elsewhere"])} elsewhere.
+"""
+
+
+CHECKS = {
+    "moved": "moved outside the ball",
+    "inverse": "map and inverse",
+    "jacobian": "Jacobian, outer product",
+    "scalar": "Jacobian, as a number",
+    "determinant": "det J = ψ'(ψ/r)ⁿ⁻¹ (relative)",
+}
+
+
+def orbit(results: Results, expected: dict[str, Any]) -> str:
+    layer, node = results["orbit-layer"], results["orbit-node"]
+    rows = []
+    for one, other in zip(layer["measures"], node["measures"], strict=True):
+        rows.append([one["measure"], *cells(one), *cells(other)])
+    head = ["measure"]
+    for kind in ("layers", "units"):
+        head += [f"{kind}: claimed invariant", f"{kind}: largest drift"]
+    return f"""\
+![Measures along the orbit](figures/orbit.svg)
+
+One network with one hidden layer, without biases ({layer["parameters"]} parameters, float64),
+trained to {layer["train accuracy"]:.1%} on its training images (test:
+{layer["test accuracy"]:.1%}; loss {number(layer["loss"])}, norm of the gradient
+{number(layer["gradient"])}). The x-axis is α. Left: the whole first layer times α, the second
+divided by α. Right: every hidden unit has its own factor α^s, with s spread evenly from -1 to
+1. Solid lines are measures that claim to be invariant under this kind of rescaling, dashed
+lines are those that do not. **The only flat lines are the invariant measures** (and, on the
+left, spectral-norm-product: in a plain chain of layers it does not move either, but it does
+not claim so, because this is not true for all networks).
+
+The table shows the largest relative drift |value / value at α = 1 - 1| over
+{len(layer["alphas"])} values of α from {number(min(layer["alphas"]))} to
+{number(max(layer["alphas"]))}, next to what each measure claims. The function itself: outputs
+drift by {number(layer["output drift"])} (layers) and {number(node["output drift"])} (units),
+the loss by {number(layer["loss drift"])} and {number(node["loss drift"])}.
+
+{table(head, rows)}
+{untrusted(layer, node)}"""
+
+
+def cells(row: dict[str, Any]) -> list[Any]:
+    mark = "" if row["trusted"] else " (a)"
+    return [row["claims"], f"{number(row['drift'], 2)}{mark}"]
+
+
+def untrusted(*found: dict[str, Any]) -> str:
+    if all(row["trusted"] for one in found for row in one["measures"]):
+        return ""
+    return (
+        "(a) For some α this number did not reach its own tolerance, and the library says "
+        "so. Its drift is far larger than that error.\n"
+    )
+
+
+def smallest(results: Results, expected: dict[str, Any]) -> str:
+    networks = results["smallest-trace"]["networks"]
+    others = setting(results, "smallest-trace", "others")
+    rows = [
+        [
+            "-".join(map(str, one["widths"])),
+            one["trace"],
+            one["closed form"],
+            one["measured there"],
+            number(one["smallest of others"], 7),
+            one["largest eigenvalue"],
+            f"{number(one['lower bound'])} to {number(one['upper bound'])}",
+            one["smallest largest eigenvalue"],
+        ]
+        for one in networks
+    ]
+    head = [
+        "network",
+        "trace",
+        "K (Π t)^(1/K)",
+        "trace measured there",
+        "others",
+        "λmax",
+    ]
+    head += ["bounds on the smallest λmax", "smallest λmax found"]
+    return f"""\
+The Hessian can be made as large as one likes, but not as small. If one layer shrinks, another
+one must grow, and the product of the block traces t_k stays the same. So the trace is at least
+K (t₁ ⋯ t_K)^(1/K), and one point of the orbit reaches this value. "Others" is the smallest
+trace over {others} random points of the orbit, divided by this value: it is never below 1. For
+the largest eigenvalue there are bounds on both sides, (Π λ_k)^(1/K) and K times that, with λ_k
+the largest eigenvalue of the block of layer k.
+
+{table(head, rows)}"""
+
+
+def volume(results: Results, expected: dict[str, Any]) -> str:
+    found, known = results["volume"], expected["known"]
+    rows = [
+        [
+            number(one["side"]),
+            known["volume"].get(f"{one['side']:.0f}"),
+            one["closed form"],
+            f"{number(one['sampled'])} ± {number(one['sampled error'], 2)}",
+            f"{number(one['rays'])} ± {number(one['rays error'], 2)}",
+            one["rays by quadrature"],
+        ]
+        for one in found["sides"]
+    ]
+    head = ["R", "known value", "closed form", "sampled", "rays", "rays, by quadrature"]
+    images, epsilon = found["orbit"], setting(results, "volume", "epsilon")
+    return f"""\
+![Volume against the side of the box](figures/volume.svg)
+
+The network θ₂ relu(θ₁ x) at x = 1 with the loss L = ½(θ₁θ₂ - 1)², and ε = {epsilon}. In the
+box (0, R)² the region L < ε has the volume 2s + 4s ln R - (1+s) ln(1+s) + (1-s) ln(1-s), with
+s = √(2ε). It grows with ln R, without end.
+
+{table(head, rows)}
+Sampling the box finds this volume. Rays from (1, 1) do not: they see only the part of the
+region that is visible from that point, so they give a lower bound that stops growing
+(known value for R = 256: {number(known["rays"]["256"])}). Our measure `volume-flatness` uses
+rays and says that it is a lower bound. In its details it also gives the sum over disjoint
+images of one small box under rescalings, which has no bound: {number(images["images"][0])}
+image has the volume {number(images["volumes"][0])}, {number(images["images"][-1])} images have
+{number(images["volumes"][-1])}.
+"""
+
+
+def theorem_1(results: Results, expected: dict[str, Any]) -> str:
+    found = results["theorem1"]
+    keep = [index for index, alpha in enumerate(found["alphas"]) if index % 2 == 0]
+    rows = [[found["alphas"][i], found["norms"][i], found["law"][i]] for i in keep]
+    head = ["α", "norm of the gradient", "√(‖∇₁L‖²/α² + α²‖∇₂L‖²)"]
+    return f"""\
+![Theorems 1 and 2](figures/theorems.svg)
+
+A network with random weights on real images (the theorem needs only a gradient that is not
+zero). The figure's left panel and the table show the law 1/α.
+
+{table(head, rows)}"""
+
+
+SECTIONS: list[Section] = [
+    ("Figure 1: the radial map", ("radial-map",), figure_1),
+    ("One network along its orbit", ("orbit-layer", "orbit-node"), orbit),
+    ("Not as small as one likes", ("smallest-trace",), smallest),
+    ("Volume ε-flatness", ("volume",), volume),
+    ("Theorem 1: the gradient", ("theorem1",), theorem_1),
+    (
+        "Theorem 2: how many eigenvalues",
+        ("theorem2-without-biases", "theorem2-with-biases", "theorem2-known-ranks"),
+        theorem_2,
+    ),
+    ("Two minima, two rankings", ("ranking",), ranking),
+    ("Section D: the representation of the data", ("representation",), representation),
+]

@@ -1,0 +1,84 @@
+"""What a paper declares: its runs, its figures, its page; and what a run is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where and how large a run is made.
+
+    Attributes:
+        quick: reduced sizes for two CPU cores, on data that need no files.
+        data: the folder that holds mnist/ with the standard idx files.
+        device: where the run computes.
+    """
+
+    quick: bool
+    data: Path | None
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Run:
+    """One piece of work with one stored result.
+
+    Attributes:
+        name: unique within the paper; the result goes to <name>.json.
+        settings: all that the result depends on, as plain JSON data. A stored result
+            with other settings is made again.
+        compute: (context, settings) -> plain JSON data; deterministic by the seeds in
+            its settings. It is given the settings as they are stored (tuples are lists).
+        needs: ("data",) where the full form must have --data.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    compute: Callable[[Context, dict[str, Any]], dict[str, Any]]
+    needs: tuple[str, ...] = ()
+
+
+class Results(Mapping[str, dict[str, Any]]):
+    """The finished runs: name -> what the run returned. A run not made is missing.
+
+    Attributes:
+        records: name -> the whole stored file, with settings, provenance and times.
+    """
+
+    def __init__(self, records: Mapping[str, dict[str, Any]]) -> None:
+        self.records = dict(records)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self.records[name]["result"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper's experiments.
+
+    Attributes:
+        name: the folder under papers/, such as "dinh2017".
+        title: the heading of its page.
+        runs: quick -> the declared runs, in the order in which they are made.
+        figures: draws into a folder, from stored results only.
+        page: the body of the page from stored results and expected.json, starting below
+            the title; commands, data and times are added to it by the runner.
+    """
+
+    name: str
+    title: str
+    runs: Callable[[bool], list[Run]]
+    figures: Callable[[Results, Path], None]
+    page: Callable[[Results, dict[str, Any]], str]

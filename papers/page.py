@@ -1,0 +1,139 @@
+"""Pieces of a paper's page, in Markdown, from stored values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from papers.experiment import Results, Run
+
+NOT_RUN = "not run"
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """A value as the page shows it; None, which stands for no number, as a dash.
+
+    >>> number(0.000123456), number(3), number("yes"), number(None), number([1, 2.5])
+    ('0.0001235', '3', 'yes', '–', '1, 2.5')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(number(one, digits) for one in value)
+    return str(value)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head)]
+    lines += [[number(cell).replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def side_by_side(
+    expected: Mapping[str, Any],
+    found: Mapping[str, Any],
+    verdicts: Mapping[str, str] | None = None,
+    *,
+    tolerance: float = 0.01,
+) -> str:
+    """The paper's values, ours, and whether they agree, as a Markdown table.
+
+    Args:
+        expected: what -> the paper's value, or {"value", "tolerance", "note"} of which the
+            last two may be missing. The tolerance is relative; the note is shown beside
+            the value (such as "misprint; 0.25 is right").
+        found: what -> our value; what is missing there was not run.
+        verdicts: what -> a verdict of one's own words in place of "agrees" or "differs".
+        tolerance: the relative one for values that state none.
+    """
+    rows = []
+    for what, entry in expected.items():
+        entry = entry if isinstance(entry, Mapping) else {"value": entry}
+        printed = number(entry["value"])
+        printed += f" ({entry['note']})" if entry.get("note") else ""
+        if what not in found:
+            rows.append([what, printed, NOT_RUN, NOT_RUN])
+            continue
+        same = agrees(entry["value"], found[what], entry.get("tolerance", tolerance))
+        verdict = (verdicts or {}).get(what, "agrees" if same else "differs")
+        rows.append([what, printed, number(found[what]), verdict])
+    return table(["", "the paper", "flatgauge", "verdict"], rows)
+
+
+def agrees(expected: Any, found: Any, tolerance: float) -> bool:
+    """Whether two values are the same, numbers up to a relative tolerance.
+
+    >>> agrees([1.0, "flat"], [1.001, "flat"], 0.01), agrees(1.0, None, 0.01)
+    (True, False)
+    """
+    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        pairs = zip(expected, found, strict=False)
+        return len(expected) == len(found) and all(
+            agrees(one, other, tolerance) for one, other in pairs
+        )
+    if isinstance(expected, int | float) and isinstance(found, int | float):
+        return abs(found - expected) <= tolerance * abs(expected)
+    return expected == found
+
+
+def provenance(results: Results) -> str:
+    """Which versions on which device made the results, and in what time."""
+    facts = [record["provenance"] for record in results.records.values()]
+    if not facts:
+        return "Nothing has been run yet.\n"
+
+    def all_of(name: str) -> str:
+        return ", ".join(sorted({fact[name] for fact in facts}))
+
+    devices: dict[str, float] = {}
+    for record in results.records.values():
+        device = record["provenance"]["device"]
+        devices[device] = devices.get(device, 0.0) + record["times"]["seconds"]
+    times = ", ".join(f"{devices[one]:.1f} s on {one}" for one in sorted(devices))
+    return (
+        f"Made with flatgauge {all_of('flatgauge')} (commit {all_of('commit')}), torch "
+        f"{all_of('torch')} and Python {all_of('python')}. The runs took {times}.\n"
+    )
+
+
+def run_again(name: str, runs: Sequence[Run], results: Results) -> str:
+    """The last section: commands, data, provenance, and the time of each run."""
+    needs_data = any("data" in run.needs for run in runs)
+    made = [record["provenance"]["device"] for record in results.records.values()]
+    options = " --data DIR" if needs_data else ""
+    options += " --device cuda" if any(device != "cpu" for device in made) else ""
+    lines = [
+        "## Run it again\n",
+        "```",
+        f"python -m papers.{name}.run --quick  # reduced, on the CPU, no files needed",
+        f"python -m papers.{name}.run{options}",
+        "```\n",
+    ]
+    if needs_data:
+        lines.append(
+            "`DIR` holds `mnist/` with the four idx files of MNIST, .gz or not.\n"
+        )
+    lines += [
+        provenance(results),
+        "<details><summary>The time of each run</summary>\n",
+        table(["run", "seconds", "device"], _times(runs, results)),
+        "</details>\n",
+    ]
+    return "\n".join(lines)
+
+
+def _times(runs: Sequence[Run], results: Results) -> list[list[Any]]:
+    rows = []
+    for run in runs:
+        record = results.records.get(run.name)
+        if record is None:
+            rows.append([run.name, NOT_RUN, ""])
+        else:
+            seconds = f"{record['times']['seconds']:.1f}"
+            rows.append([run.name, seconds, record["provenance"]["device"]])
+    return rows

@@ -1,0 +1,24 @@
+"""`python -m papers.rangamani2019.run`: the experiments of Rangamani et al. 2019."""
+
+from __future__ import annotations
+
+from papers.experiment import Paper, Run
+from papers.rangamani2019 import convergence, drawings, invariance, readme, table4
+from papers.runner import main
+
+
+def runs(quick: bool) -> list[Run]:
+    """Tables 2 and 3, Figure 1, Table 4."""
+    return [*invariance.runs(quick), *convergence.runs(quick), *table4.runs(quick)]
+
+
+PAPER = Paper(
+    "rangamani2019",
+    "Rangamani et al. 2019: A Scale Invariant Flatness Measure for Deep Network Minima",
+    runs,
+    drawings.draw,
+    readme.page,
+)
+
+if __name__ == "__main__":
+    main(PAPER)

@@ -1,0 +1,130 @@
+"""One JSON file a run: written whole or not at all, with provenance and times.
+
+Everything but "times" is the same, byte for byte, whenever the same run is made again on
+the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import flatgauge
+from papers.experiment import Context, Results, Run
+
+PARTS = ("run", "settings", "result", "provenance", "times")
+
+
+def encode(data: Any) -> str:
+    """JSON with sorted keys; NaN and infinities become null."""
+    return json.dumps(_finite(data), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def plain(data: Any) -> Any:
+    """The data as they are read back from a file: tuples are lists, keys are strings."""
+    return json.loads(encode(data))
+
+
+def write(path: Path, text: str) -> None:
+    """Put a whole file in place at once, so that a killed process leaves none cut short."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def save(
+    folder: Path, run: Run, context: Context, result: dict[str, Any], seconds: float
+) -> None:
+    """Store the result of a finished run."""
+    record = {
+        "run": run.name,
+        "settings": run.settings,
+        "result": result,
+        "provenance": provenance(context),
+        "times": {
+            "seconds": round(seconds, 3),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "threads": torch.get_num_threads(),
+        },
+    }
+    write(folder / f"{run.name}.json", encode(record))
+
+
+def find(folder: Path, run: Run, quick: bool) -> tuple[dict[str, Any] | None, str]:
+    """The stored record of a run, or None and what is wrong with the file, if any."""
+    path = folder / f"{run.name}.json"
+    if not path.is_file():
+        return None, ""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None, f"'{path}' is not whole"
+    if not _is_whole(record):
+        return None, f"'{path}' is not whole"
+    if record["settings"] != plain(run.settings):
+        return None, f"'{path}' was made with other settings"
+    if record["provenance"]["quick"] != quick:
+        return None, f"'{path}' was made in {'full' if quick else 'quick'} form"
+    return record, ""
+
+
+def load(folder: Path, runs: list[Run], quick: bool) -> Results:
+    """Every finished run among those declared."""
+    found = {run.name: find(folder, run, quick)[0] for run in runs}
+    return Results({name: record for name, record in found.items() if record})
+
+
+def provenance(context: Context) -> dict[str, Any]:
+    """What made a result, without anything that changes between two equal runs."""
+    on_gpu = context.device.type == "cuda"
+    return {
+        "flatgauge": flatgauge.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name(context.device) if on_gpu else "cpu",
+        "commit": _commit(),
+        "quick": context.quick,
+    }
+
+
+def _is_whole(record: Any) -> bool:
+    if not isinstance(record, dict) or not all(part in record for part in PARTS):
+        return False
+    return isinstance(record["provenance"], dict) and "quick" in record["provenance"]
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        said = subprocess.run(
+            command,
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data

@@ -1,0 +1,1 @@
+"""Tsuzuku, Sato and Sugiyama 2019: normalized flat minima."""

@@ -1,0 +1,91 @@
+"""The ReLU networks that this paper's experiments train, and their rescaled twins."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import flatgauge as fg
+from flatgauge import datasets
+from flatgauge.symmetry.chain import Chain
+from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.vectors import Params, generator
+from papers.data import images
+from papers.experiment import Context
+
+CLASSES = 10
+
+
+def data_of(context: Context, settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """The training images in float64, and their labels."""
+    if settings["data"] == "digits":
+        pixels, labels = datasets.digits(settings["samples"])
+        return pixels.double().to(context.device), labels.to(context.device)
+    pixels, labels = images(context, settings["data"], "train", settings["samples"])
+    return pixels.double(), labels
+
+
+def trained(context: Context, settings: dict[str, Any]) -> nn.Sequential:
+    """A fully connected network after some epochs of Adam on the cross-entropy.
+
+    Args:
+        context: where to train.
+        settings: data, samples, widths (hidden), bias, batch, epochs, rate, seed.
+    """
+    pixels, labels = data_of(context, settings)
+    widths = [pixels[0].numel(), *settings["widths"], CLASSES]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings["seed"])
+        layers: list[nn.Module] = [nn.Flatten()]
+        for inputs, outputs in pairwise(widths):
+            layers += [nn.Linear(inputs, outputs, bias=settings["bias"]), nn.ReLU()]
+        model = nn.Sequential(*layers[:-1]).double().to(context.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings["rate"])
+    random = generator(settings["seed"])
+    for _ in range(settings["epochs"]):
+        order = torch.randperm(len(labels), generator=random).to(context.device)
+        for rows in order.split(settings["batch"]):
+            optimizer.zero_grad()
+            F.cross_entropy(model(pixels[rows]), labels[rows]).backward()
+            optimizer.step()
+    return model
+
+
+def facts(objective: fg.Objective, pixels: Tensor, labels: Tensor) -> dict[str, Any]:
+    """What a reader must know about a trained network."""
+    with torch.no_grad():
+        right = objective.model()(pixels).argmax(1) == labels
+    return {
+        "parameters": sum(one.numel() for one in objective.parameters.values()),
+        "samples": len(labels),
+        "accuracy": float(right.double().mean()),
+        "loss": objective.value(),
+    }
+
+
+def twins(model: nn.Module, settings: dict[str, Any]) -> dict[str, Params]:
+    """The same function at three points: as trained, layers and nodes rescaled.
+
+    Args:
+        model: a chain.
+        settings: layers (a factor for each, product 1), spread (of the nodes' log
+            factors) and seed.
+    """
+    base = {name: one.detach() for name, one in model.named_parameters()}
+    chain, random = Chain.of(model), generator(settings["seed"])
+    factors = [
+        torch.randn(len(base[layer.weight]), generator=random, dtype=torch.float64)
+        .mul(settings["spread"])
+        .exp()
+        .to(base[layer.weight].device)
+        for layer in chain.layers[:-1]
+    ]
+    return {
+        "trained": base,
+        "layers": rescale_layers(base, chain, settings["layers"]),
+        "nodes": rescale_nodes(base, chain, factors),
+    }

@@ -1,0 +1,105 @@
+"""What counts as finished, and what a stored file looks like."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from papers import store
+from papers.experiment import Context, Run
+
+QUICK = Context(quick=True, data=None, device=torch.device("cpu"))
+RUN = Run("one", {"seed": 0, "widths": (4, 2)}, lambda context, settings: {})
+RESULT = {"b": 0.1 + 0.2, "a": [math.nan, math.inf, 1]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    store.save(tmp_path, RUN, QUICK, RESULT, seconds=1.5)
+    return tmp_path
+
+
+def test_a_stored_file_is_sorted_json_without_nan(folder):
+    text = (folder / "one.json").read_text()
+    record = json.loads(text, parse_constant=pytest.fail)
+    assert list(record) == ["provenance", "result", "run", "settings", "times"]
+    assert record["result"] == {"a": [None, None, 1], "b": 0.30000000000000004}
+    assert record["settings"] == {"seed": 0, "widths": [4, 2]}
+    assert text == json.dumps(record, indent=1) + "\n"
+    assert record["times"]["seconds"] == 1.5
+    assert set(record["times"]) == {"seconds", "finished", "threads"}
+
+
+def test_provenance_names_what_made_it(folder):
+    known = json.loads((folder / "one.json").read_text())["provenance"]
+    assert known["torch"] == torch.__version__
+    assert known["device"] == "cpu"
+    assert set(known) == {"flatgauge", "torch", "python", "device", "commit", "quick"}
+
+
+def test_no_git_no_commit(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert store.provenance(QUICK)["commit"] == "unknown"
+
+
+def test_a_finished_run_is_found(folder):
+    record, flaw = store.find(folder, RUN, quick=True)
+    assert record is not None
+    assert record["result"]["b"] == RESULT["b"]
+    assert flaw == ""
+    assert store.load(folder, [RUN], quick=True)["one"]["b"] == RESULT["b"]
+
+
+def test_a_run_never_made_has_no_flaw(folder):
+    other = replace(RUN, name="two")
+    assert store.find(folder, other, quick=True) == (None, "")
+    assert dict(store.load(folder, [other], quick=True)) == {}
+
+
+def test_other_settings_are_stale(folder):
+    record, flaw = store.find(folder, replace(RUN, settings={"seed": 1}), quick=True)
+    assert record is None
+    assert "was made with other settings" in flaw
+
+
+def test_the_other_form_is_stale(folder):
+    record, flaw = store.find(folder, RUN, quick=False)
+    assert record is None
+    assert "was made in quick form" in flaw
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"run": "one"}'])
+def test_what_is_not_whole_does_not_count(folder, text):
+    (folder / "one.json").write_text(text)
+    record, flaw = store.find(folder, RUN, quick=True)
+    assert record is None
+    assert "is not whole" in flaw
+    assert dict(store.load(folder, [RUN], quick=True)) == {}
+
+
+def test_every_cut_of_a_file_is_seen(folder):
+    whole = (folder / "one.json").read_bytes()
+    for length in range(len(whole) - 2):
+        (folder / "one.json").write_bytes(whole[:length])
+        assert store.find(folder, RUN, quick=True)[0] is None
+
+
+def test_an_unfinished_write_leaves_the_old_file(folder, monkeypatch):
+    before = (folder / "one.json").read_bytes()
+
+    def fail(file):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        store.save(folder, RUN, QUICK, {}, seconds=0.0)
+    assert (folder / "one.json").read_bytes() == before
+
+
+def test_a_tensor_is_no_plain_result(folder):
+    with pytest.raises(TypeError, match="Tensor is not JSON"):
+        store.save(folder, RUN, QUICK, {"value": torch.ones(())}, seconds=0.0)
