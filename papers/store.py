@@ -20,6 +20,8 @@ import torch
 import flatgauge
 from papers.experiment import Context, Results, Run
 
+# What a result depends on.
+CODE = (":(top,glob)src/**/*.py", ":(top,glob)papers/**/*.py")
 PARTS = ("run", "settings", "result", "provenance", "times")
 
 
@@ -106,17 +108,25 @@ def _is_whole(record: Any) -> bool:
 
 
 def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    """The commit, and whether the code has changed since; "unknown" outside of git."""
+    changed = _git("status", "--porcelain", "--", *CODE)
+    commit = _git("rev-parse", "--short", "HEAD")
+    if commit is None:
+        return "unknown"
+    return f"{commit} with changes" if changed else commit
+
+
+def _git(*arguments: str) -> str | None:
     try:
         said = subprocess.run(
-            command,
+            ["git", *arguments],
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             check=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return None
     return said.stdout.strip()
 
 

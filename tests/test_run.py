@@ -13,6 +13,7 @@ from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.run import DEFAULT
 from flatgauge.solvers.lanczos import largest_eigenvalue
+from flatgauge.vectors import size
 
 
 def test_the_default_set_is_keyed_by_its_requests():
@@ -144,6 +145,12 @@ def test_shared_work_is_done_once():
     assert report["hessian-spectral-norm"].cost.products > 0
     direct = largest_eigenvalue(fg.Hessian(objective))
     assert report["hessian-spectral-norm"].value == direct.value
+
+
+def test_products_for_a_diagonal_are_counted():
+    objective = CASES["gelu"].objective()
+    report = fg.measure(objective, "hessian-trace")
+    assert report["hessian-trace"].cost.products == size(objective.parameters)
 
 
 @pytest.mark.parametrize("name", ["hessian-spectral-norm", "riemannian-spectral-norm"])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flatgauge.results import Report as Report
     from flatgauge.results import Status as Status
     from flatgauge.run import measure as measure
+    from flatgauge.spectrum import measure_spectrum as measure_spectrum
     from flatgauge.spectrum import spectral_density as spectral_density
     from flatgauge.spectrum import top_eigenvalues as top_eigenvalues
     from flatgauge.symmetry import Group as Group
@@ -53,7 +54,7 @@ _HOMES = {
     "objective": ("Objective",),
     "results": ("Measurement", "Report", "Status"),
     "run": ("measure",),
-    "spectrum": ("spectral_density", "top_eigenvalues"),
+    "spectrum": ("measure_spectrum", "spectral_density", "top_eigenvalues"),
     "symmetry": ("Group", "scale_rule", "symmetries"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -12,6 +12,7 @@ from flatgauge.curvature.diagonal_methods import (
     hutchinson_diagonal,
     probe_diagonal,
 )
+from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
@@ -50,6 +51,7 @@ def hessian_diagonal(
     seed: int = 0,
     scale_probes: bool = True,
     relative_step: float = 1e-2,
+    hessian: Hessian | None = None,
 ) -> Diagonal:
     """The diagonal h = diag(∇²L).
 
@@ -72,6 +74,8 @@ def hessian_diagonal(
             network rescales the estimate.
         relative_step: for "finite-difference": the step in units of each tensor's
             root mean square; it is part of that estimator's definition.
+        hessian: of the same objective, for "basis" and "hutchinson": what it has
+            prepared serves again, and it counts the products.
 
     Returns:
         A `Diagonal`.
@@ -94,11 +98,15 @@ def hessian_diagonal(
     if method == "exact":
         return _exact(exact_diagonal(objective), method)
     if method == "basis":
-        return _exact(basis_diagonal(objective), method)
+        if hessian is None:
+            hessian = Hessian(objective, expect=size(objective.parameters))
+        return _exact(basis_diagonal(hessian), method)
     if method == "probes":
         return _estimated(*probe_diagonal(objective, probes, seed), method)
     if method == "hutchinson":
-        estimate = hutchinson_diagonal(objective, probes, seed, scale_probes)
+        if hessian is None:
+            hessian = Hessian(objective, expect=probes)
+        estimate = hutchinson_diagonal(hessian, probes, seed, scale_probes)
     else:
         estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
     return Diagonal(

@@ -62,11 +62,10 @@ def exact_diagonal(objective: Objective) -> Params:
     }
 
 
-def basis_diagonal(objective: Objective) -> Params:
+def basis_diagonal(hessian: Hessian) -> Params:
     """h_i = eᵢᵀ H eᵢ, one product for each parameter."""
-    space = objective.parameters
+    space = hessian.space
     count, flat = size(space), ravel(space)
-    hessian = Hessian(objective, expect=count)
     diagonal = torch.zeros_like(flat)
     for start in range(0, count, TOGETHER):
         stop = min(start + TOGETHER, count)
@@ -111,18 +110,16 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
 
 
 def hutchinson_diagonal(
-    objective: Objective, probes: int, seed: int, scaled: bool
+    hessian: Hessian, probes: int, seed: int, scaled: bool
 ) -> Estimate:
     """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1.
 
     Where W is 0, d is the root mean square of its tensor.
     """
-    space = objective.parameters
+    space = hessian.space
     random = generator(seed)
     d = map_tensors(_own_scale if scaled else torch.ones_like, space)
     inverse = map_tensors(torch.reciprocal, d)
-    hessian = Hessian(objective, expect=probes)
-
     moments = _Moments(space)
     for start in range(0, probes, PROBES_TOGETHER):
         count = min(PROBES_TOGETHER, probes - start)

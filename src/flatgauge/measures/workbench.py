@@ -154,7 +154,10 @@ class Workbench:
             each = max(2, probes // REPLICATES)
             if curvature == "ggn":
                 return gauss_newton_diagonal(objective, method, probes=each, seed=seed)
-            return hessian_diagonal(objective, method, probes=each, seed=seed)
+            hessian = self.hessian(objective)
+            return hessian_diagonal(
+                objective, method, probes=each, seed=seed, hessian=hessian
+            )
 
         def replicate() -> Curvature:
             if exact:
