@@ -12,7 +12,7 @@ from flatgauge.curvature.diagonal import choose_method
 from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
 
 SAMPLES = (1000, 2000, 4000, 8000)
-# Small enough on a CPU for a choice of routes at every number of samples.
+# So that there are several batches at every number of samples on a CPU.
 BATCH = {"cpu": 125, "cuda": 1000}
 WIDTHS = (128, 256, 512, 1024)
 CLASSES = (2, 5, 10, 20, 50, 100, 200)

@@ -75,7 +75,6 @@ def timings(
     seconds = interleaved(contestants, rounds, device, warm_up=False)
     model.zero_grad()
     choice = hessian.choice
-    assert choice is not None
     found = {
         "network": network.name,
         "device": device,

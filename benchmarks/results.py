@@ -21,8 +21,13 @@ class Results:
             self.found = json.loads(path.read_text())
 
     def set_machine(self, machine: dict[str, Any]) -> None:
-        self.found.pop("machine", None)
-        self.found = {"machine": machine, **self.found}
+        """Say what makes the rows; rows of another machine are not mixed with them."""
+        before = self.found.setdefault("machine", machine)
+        if before != machine:
+            raise SystemExit(
+                f"benchmarks: '{self.path}' comes from another machine or other versions: "
+                "remove it, or name another file with --out."
+            )
         self._write()
 
     def add(self, part: str, row: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from flatgauge import datasets
 from flatgauge.errors import DataError, OptionError
 from papers.experiment import Context
@@ -50,6 +52,15 @@ def images(
         assert context.data is not None
         pixels, labels = datasets.mnist(context.data / "mnist", part)
     return pixels[:limit].to(context.device), labels[:limit].to(context.device)
+
+
+def digest(context: Context) -> str:
+    """The SHA-256 of all images and labels, so that a result says what it was made from."""
+    found = hashlib.sha256()
+    for part in datasets.PARTS:
+        for tensor in images(context, "mnist", part):
+            found.update(tensor.cpu().numpy().tobytes())
+    return found.hexdigest()
 
 
 def _digits(part: str) -> tuple[datasets.Images, datasets.Labels]:

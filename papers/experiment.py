@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,18 @@ class Run:
         compute: (context, settings) -> plain JSON data; deterministic by the seeds in
             its settings. It is given the settings as they are stored (tuples are lists).
         needs: ("data",) where the full form must have --data.
+        on_cpu: whether it computes on the CPU, whatever device was asked for.
     """
 
     name: str
     settings: dict[str, Any]
     compute: Callable[[Context, dict[str, Any]], dict[str, Any]]
     needs: tuple[str, ...] = ()
+    on_cpu: bool = False
+
+    def placed(self, context: Context) -> Context:
+        """The context with the device that this run computes on."""
+        return replace(context, device=torch.device("cpu")) if self.on_cpu else context
 
 
 class Results(Mapping[str, dict[str, Any]]):

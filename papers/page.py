@@ -110,9 +110,12 @@ def run_again(name: str, runs: Sequence[Run], results: Results) -> str:
     lines = [
         "## Run it again\n",
         "```",
-        f"python -m papers.{name}.run --quick  # reduced, on the CPU, no files needed",
-        f"python -m papers.{name}.run{options}",
+        f"flatgauge papers {name} --quick  # reduced, on the CPU, no files needed",
+        f"flatgauge papers {name}{options} --out NEW",
         "```\n",
+        "Run them in a checkout of the source. Without `--out` only what is not yet in "
+        "`results` is made, so that a run that was stopped goes on; `NEW` starts from "
+        "nothing in a folder of that name.\n",
     ]
     if needs_data:
         lines.append(

@@ -73,7 +73,7 @@ def work(paper: Paper, options: argparse.Namespace) -> int:
     results = store.load(out / "results", runs, context.quick)
 
     def write_page() -> None:
-        text = _page(paper, runs, results, home / "expected.json", context.quick)
+        text = whole_page(paper, runs, results, home / "expected.json", context.quick)
         store.write(out / "README.md", text)
 
     done += [
@@ -83,6 +83,18 @@ def work(paper: Paper, options: argparse.Namespace) -> int:
         attempt(f"{paper.name} page", write_page),
     ]
     return 0 if all(done) else 1
+
+
+def whole_page(
+    paper: Paper, runs: list[Run], results: Results, expected: Path, quick: bool
+) -> str:
+    """The page of a paper as it is written: title, body, and how to run it again."""
+    printed: dict[str, Any] = {}
+    if expected.is_file():
+        printed = json.loads(expected.read_text(encoding="utf-8"))
+    body = paper.page(results, printed).strip()
+    top = f"# {paper.title}\n\n{QUICK_NOTE if quick else ''}"
+    return f"{top}{body}\n\n{page.run_again(paper.name, runs, results)}"
 
 
 def make(paper: Paper, run: Run, context: Context, folder: Path) -> bool:
@@ -118,10 +130,11 @@ def attempt(label: str, action: Callable[[], object]) -> bool:
 def _compute(run: Run, context: Context, folder: Path) -> None:
     if "data" in run.needs:
         check_data(context)
+    own = run.placed(context)
     start = time.perf_counter()
-    with _apart(context.device):
-        result = run.compute(context, store.plain(run.settings))
-    store.save(folder, run, context, result, time.perf_counter() - start)
+    with _apart(own.device):
+        result = run.compute(own, store.plain(run.settings))
+    store.save(folder, run, own, result, time.perf_counter() - start)
 
 
 @contextmanager
@@ -158,14 +171,3 @@ def _chosen(runs: list[Run], only: Sequence[str] | None) -> list[Run]:
         if name not in known:
             raise OptionError(f"there is no run '{name}': use {', '.join(known)}.")
     return [run for run in runs if only is None or run.name in only]
-
-
-def _page(
-    paper: Paper, runs: list[Run], results: Results, expected: Path, quick: bool
-) -> str:
-    printed: dict[str, Any] = {}
-    if expected.is_file():
-        printed = json.loads(expected.read_text(encoding="utf-8"))
-    body = paper.page(results, printed).strip()
-    top = f"# {paper.title}\n\n{QUICK_NOTE if quick else ''}"
-    return f"{top}{body}\n\n{page.run_again(paper.name, runs, results)}"

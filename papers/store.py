@@ -1,7 +1,7 @@
 """One JSON file a run: written whole or not at all, with provenance and times.
 
-Everything but "times" is the same, byte for byte, whenever the same run is made again on
-the same machine.
+On a CPU everything but "times" is the same, byte for byte, whenever the same run is made
+again on the same machine. On a GPU the measures may differ in their last digits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy
 import torch
 
 import flatgauge
+from papers.data import digest
 from papers.experiment import Context, Results, Run
 
 # What a result depends on.
@@ -38,7 +41,8 @@ def plain(data: Any) -> Any:
 def write(path: Path, text: str) -> None:
     """Put a whole file in place at once, so that a killed process leaves none cut short."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
+    # A name of its own: another process may be writing the same file.
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with partial.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -54,7 +58,7 @@ def save(
         "run": run.name,
         "settings": run.settings,
         "result": result,
-        "provenance": provenance(context),
+        "provenance": provenance(context) | _data(context, run),
         "times": {
             "seconds": round(seconds, 3),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -94,11 +98,17 @@ def provenance(context: Context) -> dict[str, Any]:
     return {
         "flatgauge": flatgauge.__version__,
         "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name(context.device) if on_gpu else "cpu",
         "commit": _commit(),
         "quick": context.quick,
     }
+
+
+def _data(context: Context, run: Run) -> dict[str, str]:
+    return {"data": digest(context)} if "data" in run.needs else {}
 
 
 def _is_whole(record: Any) -> bool:

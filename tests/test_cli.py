@@ -198,10 +198,21 @@ def test_papers_are_run_from_the_checkout(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["papers", "tsuzuku2019", "--quick"]) == 1
     assert main(["papers", "tsuzuku2019", "--data", "here", "--device", "cuda"]) == 1
+    chosen = ["--out", "new", "--only", "appendix", "--only", "descent"]
+    assert main(["papers", "tsuzuku2019", *chosen]) == 1
     module = ["-m", "papers.tsuzuku2019.run", "--device"]
     assert [words for words, _ in asked] == [
         [*module, "cpu", "--quick"],
         [*module, "cuda", "--data", str(tmp_path / "here")],
+        [
+            *module,
+            "cpu",
+            "--out",
+            str(tmp_path / "new"),
+            "--only",
+            "appendix",
+            "descent",
+        ],
     ]
     assert all((cwd / "papers" / "run.py").is_file() for _, cwd in asked)
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from flatgauge.data import Batches, map_nested, tensors_in
+from flatgauge.data import Batches, made_of_tensors, map_nested, tensors_in
 from flatgauge.errors import DataError
 
 X, Y = torch.arange(14.0).reshape(7, 2), torch.arange(7)
@@ -55,6 +55,20 @@ class Stream(IterableDataset):
 )
 def test_many_kinds_of_data(data, batch_size, expected):
     assert sizes(data, batch_size=batch_size) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ((X, Y), True),
+        ({"x": [X, None], "labels": Y}, True),
+        ((X, 3), False),
+        ({"x": X, "lengths": [1, 2]}, False),
+        ((pack_sequence([X]), Y), False),
+    ],
+)
+def test_batches_that_are_made_of_tensors(value, expected):
+    assert made_of_tensors(value) == expected
 
 
 def test_floating_tensors_are_converted_and_others_kept():

@@ -105,6 +105,18 @@ def test_full_precision_inside():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
+def test_coarse_matrix_products_are_the_users_choice_alone():
+    place = torch.backends.mkldnn.matmul
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with isolated(CPU, tf32=True):
+            assert place.fp32_precision == "ieee"
+        assert place.fp32_precision == "bf16"
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 class TestPrivateCopy:
     """The copy shares nothing with the model."""
 

@@ -28,6 +28,7 @@ def global_state() -> dict:
         "cudnn attention": backends.cuda.cudnn_sdp_enabled(),
         "cudnn": backends.cudnn.enabled,
         "mkldnn": torch._C._get_mkldnn_enabled(),
+        "matrix products": backends.mkldnn.matmul.fp32_precision,
         "gradients": torch.is_grad_enabled(),
         "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),

@@ -37,11 +37,12 @@ change the coordinates inside the ball with r̂ = {number(found["radii"]["rhat"]
 {number(found["factor"])} times as large, and the ranking is the opposite.
 
 {table(head, rows)}
-**No measure here keeps its value.** A radial map is not a symmetry of the network. It is a
-nonlinear change of coordinates, and our measures claim to be invariant under other things:
-the rescalings, permutations and similar symmetries that the network itself has. A change of
-coordinates like this one is allowed in mathematics, but nobody writes a network down in this
-way. So we take it as a limit of what any such number can mean, not as a reason to use none.
+**None of those that have a value keeps it.** A radial map is not a symmetry of the network. It
+is a nonlinear change of coordinates, and our measures claim to be invariant under other
+things: the rescalings, permutations and similar symmetries that the network itself has. A
+change of coordinates like this one is allowed in mathematics, but nobody writes a network down
+in this way. So we take it as a limit of what any such number can mean, not as a reason to use
+none.
 
 A dash means that the library gives no value in the new coordinates. It says:
 

@@ -35,9 +35,10 @@ def theorem_2(results: Results, expected: dict[str, Any]) -> str:
             f"curvature.\n\n{table(HEAD, [row(network) for network in networks])}"
         )
     parts.append(
-        f"The network with biases for which known ranks exist (r = {known['rank']}, "
-        f"r - min n = {known['claimed']}, at most {known['exact']} grow): we find "
-        f"{one['rank']}, {one['claimed']} and {one['exact']}.\n"
+        "For one more network with biases, at zero loss, the ranks were calculated by "
+        f"other means before (r = {known['rank']}, r - min n = {known['claimed']}, at most "
+        f"{known['exact']} grow): here we find {one['rank']}, {one['claimed']} and "
+        f"{one['exact']}.\n"
     )
     return "\n".join(parts)
 
@@ -56,16 +57,18 @@ TITLES = {
 
 TEXT = """\
 Small networks are trained in float64 by Newton's method to a point with gradient 0 and no
-negative curvature. Then all layers but one are divided by β, the last one is multiplied by
-β^(K-1), and we count the eigenvalues of the Hessian (calculated anew at each point) that are
-larger than 100 times the largest one at the start. The right panel of the figure above shows
-the counts along β for the network of highest rank: dashed is the promise r - min n, dotted the
-exact number, which is the rank of the block H_SS of the parameters S that shrink.
+negative curvature, or stand at such a point by construction, with zero loss. Then all layers
+but one are divided by β, the remaining one is multiplied by β^(K-1), and we count the
+eigenvalues of the Hessian (calculated anew at each point) that are larger than 100 times the
+largest one at the start. The right panel of the figure above shows the counts along β for the
+network of highest rank: dashed is the promise r - min n, dotted the exact number, which is the
+rank of the block H_SS of the parameters S that shrink.
 
 In the tables, "gap" is the smallest eigenvalue that counts as not zero and the largest one
 that counts as zero, both divided by the largest. "Exact" is the best over the choice of the
 layer that grows; "seen" is the count at the largest β. Networks that do not come to such a
-point are left out: their training ends at a kink of the ReLU functions, where there is no
-Hessian, or all their units are dead. "Inequality" says whether λ_i(DHD) ≥ β² λ_(i+n)(H) holds,
-on which the paper's proof rests (n the size of the weight matrix that grows).
+point are left out: most likely their training ends at a kink of the ReLU functions, where
+there is no Hessian, or all their units are dead. "Inequality" says whether λ_i(DHD) ≥ β²
+λ_(i+n)(H) holds, on which the paper's proof rests (n the size of the weight matrix that
+grows).
 """

@@ -15,10 +15,6 @@ from flatgauge.vectors import Params, add, gaussian, generator, norm, ravel
 from papers.dinh2017.networks import mlp, normal, settle
 from papers.experiment import Context
 
-# The gradient of a point that counts as critical, and the most negative curvature of
-# one that counts as a minimum, relative to the largest curvature.
-CRITICAL = 1e-9
-
 
 def settings(
     widths: list[int], bias: bool, seeds: list[int], noise: float = 0.02
@@ -33,6 +29,9 @@ def settings(
         "noise": noise,
         "start": 0.05,
         "steps": 60,
+        # The gradient of a point that counts as critical, and the most negative curvature
+        # of one that counts as a minimum, as shares of the largest curvature.
+        "critical": 1e-9,
         # Eigenvalues below this share of the largest count as 0.
         "zero": 1e-9,
         "log2 beta": list(range(0, 21, 2)),
@@ -61,7 +60,7 @@ def one_network(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     matrix = dense_hessian(objective)
     values = dense_eigenvalues(matrix).flip(0)
     top, slope = float(values[0]), float(norm(objective.gradient()))
-    zero = settings["zero"] * top
+    zero, rounding = settings["zero"] * top, settings["critical"] * top
     rank = int((values > zero).sum())
     found = {
         "seed": seed,
@@ -69,7 +68,7 @@ def one_network(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         "gradient": slope,
         "largest": top,
         "smallest": float(values[-1]),
-        "critical": slope <= CRITICAL * top and float(values[-1]) >= -CRITICAL * top,
+        "critical": slope <= rounding and float(values[-1]) >= -rounding,
     }
     if not found["critical"] or rank == 0:
         return found
@@ -149,7 +148,7 @@ def along_beta(
         after = dense_eigenvalues(dense_hessian(objective.at(point))).flip(0)
         counts.append(int((after > bound).sum()))
         shifted = beta**2 * before[kept:]
-        slack = CRITICAL * beta**2 * float(before[0])
+        slack = settings["critical"] * beta**2 * float(before[0])
         interlaced.append(bool((after[: len(shifted)] >= shifted - slack).all()))
     return {
         "grown": grown + 1,

@@ -26,31 +26,35 @@ def runs(quick: bool) -> list[Run]:
     small = [2, 3, 3, 3]
     seeds = SEEDS[:3] if quick else SEEDS
     return [
-        Run("radial-map", radial.settings(), radial.compute),
+        Run("radial-map", radial.settings(), radial.compute, on_cpu=True),
         Run("orbit-layer", orbit.settings(quick, "layer"), orbit.compute, DATA),
         Run("orbit-node", orbit.settings(quick, "node"), orbit.compute, DATA),
-        Run("smallest-trace", smallest.settings(), smallest.compute),
-        Run("volume", volume.settings(quick), volume.compute),
+        Run("smallest-trace", smallest.settings(), smallest.compute, on_cpu=True),
+        Run("volume", volume.settings(quick), volume.compute, on_cpu=True),
         Run("theorem1", gradient.settings(quick), gradient.compute, DATA),
         Run(
             "theorem2-without-biases",
             eigenvalues.settings(small, False, seeds),
             eigenvalues.compute,
+            on_cpu=True,
         ),
         Run(
             "theorem2-with-biases",
             eigenvalues.settings(small, True, seeds),
             eigenvalues.compute,
+            on_cpu=True,
         ),
         Run(
             "theorem2-known-ranks",
             eigenvalues.at_zero_loss(small, True, [3]),
             eigenvalues.compute,
+            on_cpu=True,
         ),
         Run(
             "theorem2-deep",
             eigenvalues.at_zero_loss([4] * 6, False, list(range(2 if quick else 8))),
             eigenvalues.compute,
+            on_cpu=True,
         ),
         Run("ranking", ranking.settings(quick), ranking.compute, DATA),
         Run(

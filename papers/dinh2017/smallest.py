@@ -27,7 +27,7 @@ def settings() -> dict[str, Any]:
             training([2, 3, 3, 3], False, [16]),
             training([3, 4, 4, 4, 2], False, [3]),
         ],
-        "others": 1000,
+        "others": 100,
         "spread": 1.0,
         "seed": 0,
     }
@@ -59,7 +59,7 @@ def one_network(
         "found": found.trace,
         "alphas": found.alphas,
         "measured there": float(dense_hessian(flattest).trace()),
-        "smallest of others": smallest_of_others(traces, settings) / closed,
+        "smallest of others": smallest_of_others(objective, settings) / closed,
         **largest_eigenvalue(blocks, matrix),
     }
 
@@ -73,11 +73,16 @@ def split(matrix: Tensor, sizes: list[int]) -> list[Tensor]:
     ]
 
 
-def smallest_of_others(traces: list[float], settings: dict[str, Any]) -> float:
-    """The smallest trace over random elements of the orbit."""
-    logs = normal(settings["others"], len(traces), seed=settings["seed"])
+def smallest_of_others(objective: fg.Objective, settings: dict[str, Any]) -> float:
+    """The smallest trace of the Hessian at random points of the orbit."""
+    chain = Chain.of(objective.model())
+    logs = normal(settings["others"], len(chain), seed=settings["seed"])
     logs = settings["spread"] * (logs - logs.mean(1, keepdim=True))
-    return float(((-2 * logs).exp() @ torch.tensor(traces, dtype=torch.float64)).min())
+    points = [
+        objective.at(rescale_layers(objective.parameters, chain, alphas))
+        for alphas in logs.exp().tolist()
+    ]
+    return min(float(dense_hessian(point).trace()) for point in points)
 
 
 def largest_eigenvalue(blocks: list[Tensor], matrix: Tensor) -> dict[str, float]:

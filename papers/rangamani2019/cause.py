@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from papers.experiment import Results
@@ -14,6 +15,7 @@ from papers.rangamani2019.minima import (
     PROTOCOL_TITLES,
     Cell,
     cells,
+    log_loss,
     points,
     title_of,
 )
@@ -91,7 +93,7 @@ def verdict(results: Results) -> list[str]:
     wide = [cell for cell in made if orders(cell) >= MANY]
     if wide and all(abs(left_over(cell)) <= LITTLE for cell in wide):
         said.append(_follows(wide))
-    said += [_near(cell) for cell in made if abs(loss_orders(cell)) <= LITTLE]
+    said += [_near(cell) for cell in made if near(cell)]
     said += [_unmet(cell) for cell in made if unmet(cell)]
     said.append(_normalized(made))
     return said
@@ -112,6 +114,23 @@ def left_over(cell: Cell) -> float:
     return cell.compare_quotients().orders or 0.0
 
 
+def corrected(cell: Cell) -> float | None:
+    """What is left of the measure's orders with the slope found within groups, not 1."""
+    slope = line_within([points(cell.small), points(cell.large)])
+    return None if slope is None else orders(cell) - slope.slope * loss_orders(cell)
+
+
+def near(cell: Cell) -> bool:
+    """Whether every pair has nearly the same train loss, at the end of its training."""
+    losses = [cell.small, cell.large]
+    pairs = zip(*([log_loss(one) for one in side] for side in losses), strict=True)
+    ratios = [
+        None if a is None or b is None else (b - a) / math.log(10) for a, b in pairs
+    ]
+    alike = all(one is not None and abs(one) <= LITTLE for one in ratios)
+    return alike and not unmet(cell)
+
+
 def unmet(cell: Cell) -> list[dict[str, Any]]:
     """The networks that never met the goal of their training."""
     return [one for one in (*cell.small, *cell.large) if one["reached"] is False]
@@ -121,18 +140,28 @@ def _unmet(cell: Cell) -> str:
     late = unmet(cell)
     epochs = max(one["epochs"] for one in late)
     worst = min(one["train_accuracy"] for one in late)
+    losses = [one["train_loss"] for one in (*cell.small, *cell.large)]
+    measure, quotient = cell.compare(MEASURES[0]), cell.compare_quotients()
     return (
         f"What fell short ({cell.title}): {len(late)} of "
         f"{len(cell.small) + len(cell.large)} networks did not reach 100 % train "
-        f"accuracy with a small enough loss. They were measured after {epochs} epochs, at "
-        f"{worst:.2%} train accuracy or more."
+        f"accuracy with a small enough loss in the {epochs} epochs that we gave them, and "
+        f"were measured there, at {worst:.2%} train accuracy or more. Longer training was "
+        f"not tried. Their train losses lie between {number(min(losses), 2)} and "
+        f"{number(max(losses), 2)}, so these pairs do not compare minima of equal loss: "
+        f"the measure of the large batches is {number(measure.ratio, 3)} times that of the "
+        f"small ones (p = {number(measure.sign_flip, 3)}), its quotient with the train "
+        f"loss {number(quotient.ratio, 3)} times (p = {number(quotient.sign_flip, 3)})."
     )
 
 
 def _direction(made: list[Cell]) -> str:
-    found = [cell.compare(MEASURES[0]) for cell in made]
-    flatter = sum(one.small_is_smaller for one in found)
-    pairs = sum(one.pairs for one in found)
+    counts = [
+        f"{_count([c for c in made if c.protocol == protocol], 'measure')} "
+        f"({PROTOCOL_TITLES[protocol]})"
+        for protocol in PROTOCOLS
+        if any(cell.protocol == protocol for cell in made)
+    ]
     best = sum(
         small["test_accuracy"] > large["test_accuracy"]
         for cell in made
@@ -141,9 +170,19 @@ def _direction(made: list[Cell]) -> str:
     every = sum(len(cell.small) for cell in made)
     return (
         "Table 4, the direction: by the paper's measure the small-batch minimum is the "
-        f"flatter one in {flatter} of {pairs} pairs, and the small-batch network has the "
+        f"flatter one in {' and in '.join(counts)}; by the measure divided by the train "
+        f"loss it is in {_count(made, 'quotient')}. The small-batch network has the "
         f"better test accuracy in {best} of {every}."
     )
+
+
+def _count(made: list[Cell], what: str) -> str:
+    found = [
+        cell.compare(MEASURES[0]) if what == "measure" else cell.compare_quotients()
+        for cell in made
+    ]
+    flatter = sum(one.small_is_smaller for one in found)
+    return f"{flatter} of {sum(one.pairs for one in found)} pairs"
 
 
 def _size(made: list[Cell]) -> str:
@@ -164,13 +203,19 @@ def _listed(made: list[Cell]) -> str:
 def _follows(wide: list[Cell]) -> str:
     losses = [f"10^{exponent(loss_orders(cell))}" for cell in wide]
     rest = max((left_over(cell) for cell in wide), key=abs)
+    fitted = [one for cell in wide if (one := corrected(cell)) is not None]
     return (
         "Where they appear, the train losses are as far apart "
         f"({', '.join(losses)}): divided by the train loss, the measure differs by a "
-        f"factor of at most {number(10 ** abs(rest), 2)}. So these orders of magnitude go "
-        "with how far the networks were trained. They are no evidence that one kind of "
-        "batch finds flatter places."
+        f"factor of at most {number(10 ** abs(rest), 2)}. That takes the measure to be in "
+        "proportion to the loss. With the slopes found among networks of the same batch "
+        f"size instead, {_listed_orders(fitted)} orders of magnitude are left. So most of "
+        "the difference goes with how far the networks were trained."
     )
+
+
+def _listed_orders(left: list[float]) -> str:
+    return " and ".join(exponent(one) for one in left) if left else "unknown"
 
 
 def _near(cell: Cell) -> str:
@@ -202,24 +247,25 @@ def in_plain_words(results: Results) -> str:
     """The conclusion, only where the runs that it rests on were made and bear it out.
 
     Three things must hold: where the measures are orders of magnitude apart, most of it
-    goes with the train loss; some pairs have nearly equal losses; their measures differ
-    by less than an order of magnitude.
+    goes with the train loss; some networks have nearly equal losses in every pair; their
+    measures differ by less than an order of magnitude.
     """
     made = cells(results)
     wide = [cell for cell in made if orders(cell) >= MANY]
-    near = [cell for cell in made if abs(loss_orders(cell)) <= LITTLE]
+    equal = [cell for cell in made if near(cell)]
     borne_out = (
         len(made) == len(PROTOCOLS) * len(NETWORKS)
         and wide
-        and near
+        and equal
         and all(abs(left_over(cell)) <= LITTLE for cell in wide)
-        and all(abs(orders(cell)) < 1 for cell in near)
+        and all(abs(orders(cell)) < 1 for cell in equal)
     )
     if not borne_out:
         return ""
-    factor = 10 ** max(abs(orders(cell)) for cell in near)
-    against = [cell.title for cell in near if orders(cell) < 0]
+    factor = 10 ** max(abs(orders(cell)) for cell in equal)
+    against = [cell.title for cell in equal if orders(cell) < 0]
     return IN_PLAIN_WORDS.format(
+        where="; ".join(cell.title for cell in equal),
         factor=number(factor, 2),
         direction=f", and not always in the same direction ({', '.join(against)})"
         if against
@@ -232,8 +278,9 @@ IN_PLAIN_WORDS = """\
 The main result, that small batches find minima that are flatter by orders of magnitude, comes
 out only where the train losses differ by as many orders of magnitude. With a fixed number of
 epochs small batches make many more steps, so they end at a far smaller loss, and the curvature
-of the cross-entropy shrinks with the loss. At nearly the same train loss, and the paper says
-that its networks had about the same, the two kinds of minima differ by a factor of at most
-{factor} on average{direction}. So our networks do not bear out the orders of magnitude as a
-fact about batch sizes. We do not know the train losses behind the printed values.
+of the cross-entropy shrinks with the loss. At nearly the same train loss ({where}) the two
+kinds of minima differ, by the paper's measure, by a factor of at most {factor} on
+average{direction}. So our networks do not bear out the orders of magnitude as a fact about
+batch sizes. Of the train losses behind its values the paper says only that they are "in the
+order of" 1e-4.
 """

@@ -30,7 +30,7 @@ def runs(quick: bool) -> list[Run]:
         "power_steps": 40 if quick else 200,
         "tol": 1e-13,
     }
-    return [Run(NAME, settings, compute)]
+    return [Run(NAME, settings, compute, on_cpu=True)]
 
 
 def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:

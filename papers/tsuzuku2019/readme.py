@@ -39,9 +39,9 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         "## The branch example\n",
         sections.branches(results),
         "## Algorithm 1 against the exact diagonal\n",
-        probe_sections.algorithm1(results, expected["earlier"]),
+        probe_sections.algorithm1(results),
         "## The inner loop of Algorithm 1\n",
-        probe_sections.descent(results, expected["earlier"]),
+        probe_sections.descent(results),
         "## Constants\n",
         sections.constants(results),
     ]

@@ -115,7 +115,7 @@ def runs(quick: bool) -> list[Run]:
             branches,
             ("data",),
         ),
-        Run("constants", CONSTANTS, constants),
+        Run("constants", CONSTANTS, constants, on_cpu=True),
         Run(
             "algorithm1-small",
             {

@@ -135,6 +135,17 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
+def made_of_tensors(value: Any) -> bool:
+    """Whether nothing but tensors is inside tuples, lists and mappings."""
+    if isinstance(value, PackedSequence):
+        return False
+    if isinstance(value, Mapping):
+        return all(made_of_tensors(item) for item in value.values())
+    if isinstance(value, tuple | list):
+        return all(made_of_tensors(item) for item in value)
+    return value is None or isinstance(value, Tensor)
+
+
 def few_samples(batch: Batch, count: int) -> Batch:
     """The first samples of a batch, or the whole where its layout is not plain."""
     tensors = tensors_in(batch.whole)

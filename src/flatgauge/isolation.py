@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -114,13 +114,18 @@ def isolated(
         stack.enter_context(_random_states_kept(device, data, seed))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(attention_fast_path_off())
-        if device.type == "cuda":
-            stack.enter_context(_precision("tf32" if tf32 else "ieee"))
+        stack.enter_context(on_device(device))
+        stack.enter_context(precision(device, tf32))
         if recurrent:
             stack.enter_context(_fused_kernels_off())
         if weight_norm:
             stack.enter_context(_ComposedWeightNorm())
         yield
+
+
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """New streams and recordings belong to this GPU; nothing on a CPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def has_weight_norm(model: nn.Module) -> bool:
@@ -191,18 +196,25 @@ def _fused_kernels_off() -> Iterator[None]:
 
 
 @contextmanager
-def _precision(wanted: str) -> Iterator[None]:
-    """How GPUs multiply float32 matrices and convolve, for the time being."""
-    cudnn: Any = torch.backends.cudnn
-    places: list[Any] = [torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn]
+def precision(device: torch.device, tf32: bool = False) -> Iterator[None]:
+    """How float32 matrices are multiplied and convolved, for the time being.
+
+    Users may have allowed GPUs to round factors to 10 bits and CPUs to 7; we do so only
+    where TF32 was asked for, on a GPU.
+    """
+    backends: Any = torch.backends
+    kind = backends.cudnn if device.type == "cuda" else backends.mkldnn
+    matmul = backends.cuda.matmul if device.type == "cuda" else kind.matmul
+    places = [matmul, kind.conv, kind.rnn]
+    wanted = "tf32" if tf32 and device.type == "cuda" else "ieee"
     before = [place.fp32_precision for place in places]
     try:
         for place in places:
             place.fp32_precision = wanted
         yield
     finally:
-        for place, precision in zip(places, before, strict=True):
-            place.fp32_precision = precision
+        for place, own in zip(places, before, strict=True):
+            place.fp32_precision = own
 
 
 @contextmanager

@@ -7,6 +7,9 @@ import os
 import torch
 from torch import Tensor
 
+# The part of a budget that kept graphs may fill.
+KEPT_SHARE = 0.65
+
 
 def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device."""
@@ -18,6 +21,29 @@ def free_memory(device: torch.device) -> int:
 def memory_budget(device: torch.device, given: int | None) -> int:
     """What was given, or half of what is free."""
     return free_memory(device) // 2 if given is None else given
+
+
+def can_be_kept(size: int, budget: int) -> bool:
+    """Whether graphs of that many bytes leave room for one batch's work.
+
+    They cut up the memory, so that the peak was up to 1.45 times what is kept.
+    """
+    return size <= KEPT_SHARE * budget
+
+
+class AllocatedBytes:
+    """Counts the bytes on a GPU that were taken while the context was open, and are held."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.total = 0
+
+    def __enter__(self) -> AllocatedBytes:
+        self.total = -torch.cuda.memory_allocated(self.device)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.total += torch.cuda.memory_allocated(self.device)
 
 
 class SavedBytes:
@@ -53,3 +79,8 @@ class SavedBytes:
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
+
+
+def kept_bytes(device: torch.device) -> AllocatedBytes | SavedBytes:
+    """Counts what is kept for later; hooks on saved tensors would slow a GPU down."""
+    return AllocatedBytes(device) if device.type == "cuda" else SavedBytes()

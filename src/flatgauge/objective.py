@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
-from flatgauge.errors import ModelError, NonFiniteError, OptionError
+from flatgauge.errors import ModelError, OptionError
 from flatgauge.isolation import check_private, isolated
 from flatgauge.losses import Loss, resolve_loss
 from flatgauge.network import Forward, Network
-from flatgauge.passes import Pass, check_agreement
+from flatgauge.passes import Pass, check_agreement, summed_up
 from flatgauge.vectors import (
     Params,
     add_into,
@@ -233,24 +232,19 @@ class Objective:
 
     def _pass(self, seed: int) -> Pass:
         """One pass over the data, without derivatives."""
-        total, rows, batches, reach = 0.0, 0, 0, 0.0
+        totals: list[Tensor] = []
+        reaches: list[Tensor] = []
+        rows = 0
         # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
         with self.isolated(seed):
             for batch in self.batches():
                 outputs, targets = self.evaluate(self.parameters, batch)
                 batch_total, batch_rows = self.loss.total(outputs, targets)
-                batch_value = float(batch_total.detach())
-                if not math.isfinite(batch_value):
-                    raise NonFiniteError(
-                        f"the loss of batch {batch.index} is {batch_value}: check that "
-                        "batch and the model's outputs on it."
-                    )
-                total += batch_value
+                totals.append(batch_total.detach().double().reshape(()))
                 rows += batch_rows
-                batches += 1
                 if isinstance(outputs, Tensor) and outputs.numel():
-                    reach = max(reach, float(outputs.detach().abs().max()))
-        return Pass(total / max(rows, 1), rows, batches, reach)
+                    reaches.append(outputs.detach().abs().max().double())
+        return summed_up(totals, rows, reaches)
 
     def _check_two_passes(self) -> None:
         """Two passes under different random states must give the same loss."""

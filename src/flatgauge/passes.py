@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from flatgauge.errors import DataError, NotDeterministicError
+from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
 
 # Relative differences that rounding alone can make between two passes.
@@ -22,6 +23,23 @@ class Pass:
     rows: int
     batches: int
     reach: float
+
+
+def summed_up(totals: list[Tensor], rows: int, reaches: list[Tensor]) -> Pass:
+    """One pass from the numbers of its batches, with one wait for the device.
+
+    Raises:
+        NonFiniteError: if the loss of a batch is not finite.
+    """
+    losses = torch.stack(totals).tolist() if totals else []
+    for index, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise NonFiniteError(
+                f"the loss of batch {index} is {loss}: check that batch and the model's "
+                "outputs on it."
+            )
+    reach = float(torch.stack(reaches).max()) if reaches else 0.0
+    return Pass(sum(losses) / max(rows, 1), rows, len(losses), reach)
 
 
 def check_agreement(

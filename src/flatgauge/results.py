@@ -47,8 +47,9 @@ class Status(Enum):
 class Cost:
     """What a number took: seconds, and Hessian products.
 
-    `notes["routes"]` says, by loss, which route multiplied them, the seconds of one
-    product with the first batch for each candidate, and how far each was from the truth.
+    `notes["routes"]` says, by loss, which route multiplied them last, and where others
+    were tried: the seconds of one product with the first batch for each candidate, how
+    far each was from the truth, and why some failed.
     """
 
     seconds: float = 0.0

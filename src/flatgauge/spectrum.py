@@ -11,8 +11,8 @@ import torch
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.objective import Objective
 from flatgauge.results import plain
-from flatgauge.solvers import density as quadrature
 from flatgauge.solvers.density import SpectralDensity
+from flatgauge.solvers.density import spectral_density as solve_density
 from flatgauge.solvers.lanczos import Eigenvalues, eigenvalues
 from flatgauge.solvers.spectrum import Spectrum, solve_spectrum
 
@@ -34,7 +34,7 @@ def spectral_density(
     5.0
     """
     hessian = Hessian(objective, expect=probes * steps)
-    return quadrature.spectral_density(hessian, probes, steps, seed)
+    return solve_density(hessian, probes, steps, seed)
 
 
 def top_eigenvalues(

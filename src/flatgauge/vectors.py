@@ -199,26 +199,31 @@ def derivative_errors(what: str) -> Iterator[None]:
 
 def check_finite(vector: Params, what: str) -> None:
     """Raise if a derivative is not finite, naming the parameter."""
-    # One wait for the device, since this follows every product.
-    norms = torch.stack(_many._foreach_norm(list(vector.values())))
-    if math.isfinite(float(norms.sum())):
-        return
-    for name, tensor in vector.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise NonFiniteError(
-                f"the {what} with respect to '{name}' is not finite: look for square "
-                "roots or logarithms at 0, or measure in dtype=torch.float64."
-            )
+    name = _not_finite(vector)
+    if name is not None:
+        raise NonFiniteError(
+            f"the {what} with respect to '{name}' is not finite: look for square "
+            "roots or logarithms at 0, or measure in dtype=torch.float64."
+        )
 
 
 def check_finite_parameters(parameters: Params) -> None:
     """Raise if a parameter is not finite, naming it."""
-    for name, tensor in parameters.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise NonFiniteError(
-                f"the parameter '{name}' has NaN or infinite entries: load a checkpoint "
-                "that trained to the end."
-            )
+    name = _not_finite(parameters)
+    if name is not None:
+        raise NonFiniteError(
+            f"the parameter '{name}' has NaN or infinite entries: load a checkpoint "
+            "that trained to the end."
+        )
+
+
+def _not_finite(vector: Params) -> str | None:
+    """The first tensor that is not finite; one wait for the device if there is none."""
+    norms = torch.stack(_many._foreach_norm(list(vector.values())))
+    if math.isfinite(float(norms.sum())):
+        return None
+    infinite = (n for n, t in vector.items() if not bool(torch.isfinite(t).all()))
+    return next(infinite, None)
 
 
 def check_like(vector: Params, space: Params) -> Params:

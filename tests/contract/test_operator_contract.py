@@ -8,7 +8,7 @@ from cases import CASES, assert_close
 
 import flatgauge as fg
 from flatgauge.curvature.batched import BatchedOperator
-from flatgauge.curvature.compose import Compressed, Scaled, Shifted
+from flatgauge.curvature.compose import Composed, Compressed, Scaled, Shifted
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.curvature.routed import RoutedOperator
 from flatgauge.errors import VectorError
@@ -149,4 +149,5 @@ def test_every_operator_of_the_curvature_package_is_here():
         if kind.__module__.startswith("flatgauge.curvature")
     }
     tested = {type(make()) for make in OPERATORS.values()}
-    assert package - tested == {SymmetricOperator, BatchedOperator, RoutedOperator}
+    abstract = {SymmetricOperator, BatchedOperator, RoutedOperator, Composed}
+    assert package - tested == abstract

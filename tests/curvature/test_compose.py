@@ -6,6 +6,8 @@ from cases import CASES, assert_close
 import flatgauge as fg
 from flatgauge.curvature.compose import Compressed, Scaled, Shifted
 from flatgauge.curvature.dense import dense_hessian
+from flatgauge.curvature.operator import DenseOperator
+from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import (
     add,
     dot,
@@ -61,3 +63,15 @@ def test_products_are_counted_at_both_levels():
     assert (shifted.products, operator.products) == (1, 1)
     shifted @ ([objective.parameters] * 3)
     assert (shifted.products, operator.products) == (4, 4)
+
+
+def test_rounding_is_that_of_the_operator_inside():
+    class Coarse(DenseOperator):
+        rounding = 0.125
+
+    inside = Coarse(torch.eye(2))
+    scales = {"x": torch.ones(2)}
+    for outside in (Scaled(inside, scales), Shifted(inside, 1.0)):
+        assert outside.rounding == 0.125
+    assert Compressed(inside, lambda vector: vector).rounding == 0.125
+    assert largest_eigenvalue(Shifted(inside, 1.0)).error_bound >= 0.125

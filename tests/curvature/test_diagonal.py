@@ -304,7 +304,7 @@ def test_segmentation(loss):
 def test_small_chunks_change_nothing(name, monkeypatch):
     objective = fg.Objective(build(AFFINE[name]), data())
     whole = fg.hessian_diagonal(objective, "exact").values
-    monkeypatch.setattr(taps, "SMALL_CHUNK", 1)
+    monkeypatch.setattr(taps, "CHUNK", 1)
     assert_close(fg.hessian_diagonal(objective, "exact").values, whole, 1e-14)
 
 

@@ -16,9 +16,9 @@ from cases import (
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.batched import SavedBytes
 from flatgauge.curvature.dense import dense_eigenvalues, dense_hessian
 from flatgauge.errors import ModelError, OptionError
+from flatgauge.memory import SavedBytes
 from flatgauge.vectors import ravel, unravel
 
 LOSSES = {

@@ -29,6 +29,13 @@ def test_flat_columns_and_the_matrix_itself():
         operator.to_dense(limit=2)
     with pytest.raises(VectorError, match="4 entries"):
         operator.multiply_flat(torch.zeros(4, 1).double())
+    with pytest.raises(VectorError, match=r"float32 on cpu.*operator is torch.float64"):
+        operator.multiply_flat(torch.zeros(3, 1))
+
+
+def test_vectors_leave_their_history_behind():
+    image = DenseOperator(MATRIX) @ {"x": MATRIX[0].clone().requires_grad_()}
+    assert not image["x"].requires_grad
 
 
 def test_counts_are_those_of_one_operator():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from cases import CASES, assert_close, at_once, random_vector
 from torch import nn
 
 import flatgauge as fg
@@ -18,12 +18,6 @@ from flatgauge.curvature.routes.finite_difference import FiniteDifference
 from flatgauge.errors import OptionError
 
 MANY = 10**9
-
-
-def at_once(operator):
-    """The same, with the trial of routes due before the first product."""
-    operator._undecided, operator._due = False, True
-    return operator
 
 
 SMOOTH = ["tanh", "gelu", "gpt", "attention", "lstm"]

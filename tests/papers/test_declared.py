@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from papers.experiment import Paper, Results
-from papers.runner import ROOT
-from papers.store import plain
+from papers.runner import ROOT, whole_page
+from papers.store import load, plain
 
 NAMES = sorted(path.parent.name for path in ROOT.glob("*/run.py"))
 FILES = sorted(ROOT.rglob("*.py"))
@@ -39,6 +39,16 @@ def test_page_and_figures_cope_without_any_run(name, tmp_path):
     paper, expected = read(name)
     paper.figures(Results({}), tmp_path)
     assert "not run" in paper.page(Results({}), expected).lower()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_is_stored_and_the_committed_page_is_made_of_them(name):
+    paper, _ = read(name)
+    runs, home = paper.runs(False), ROOT / name
+    results = load(home / "results", runs, quick=False)
+    assert set(results) == {run.name for run in runs}
+    text = whole_page(paper, runs, results, home / "expected.json", quick=False)
+    assert text == (home / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

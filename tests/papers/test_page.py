@@ -83,7 +83,7 @@ def test_provenance_adds_the_times_of_each_device():
 
 def test_the_last_section_names_commands_and_what_was_not_run():
     text = run_again("synthetic", runs(False), Results({"first": record("cpu", 1.0)}))
-    assert "python -m papers.synthetic.run\n" in text
+    assert "flatgauge papers synthetic --out NEW\n" in text
     assert "| first | 1.0 | cpu |" in text
     assert "| second | not run |  |" in text
 
@@ -91,5 +91,5 @@ def test_the_last_section_names_commands_and_what_was_not_run():
 def test_the_last_section_names_the_data_and_the_gpu():
     first = replace(runs(False)[0], needs=("data",))
     text = run_again("synthetic", [first], Results({"first": record("H200", 1.0)}))
-    assert "python -m papers.synthetic.run --data DIR --device cuda\n" in text
+    assert "flatgauge papers synthetic --data DIR --device cuda --out NEW\n" in text
     assert "`DIR` holds `mnist/`" in text

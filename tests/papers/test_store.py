@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import replace
@@ -9,7 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from flatgauge import datasets
 from papers import store
+from papers.data import QUICK_TRAIN
 from papers.experiment import Context, Run
 
 QUICK = Context(quick=True, data=None, device=torch.device("cpu"))
@@ -38,7 +41,23 @@ def test_provenance_names_what_made_it(folder):
     known = json.loads((folder / "one.json").read_text())["provenance"]
     assert known["torch"] == torch.__version__
     assert known["device"] == "cpu"
-    assert set(known) == {"flatgauge", "torch", "python", "device", "commit", "quick"}
+    versions = {"flatgauge", "torch", "numpy", "scipy", "python"}
+    assert set(known) == versions | {"device", "commit", "quick"}
+
+
+def test_a_result_from_data_names_them_by_their_digest(tmp_path):
+    store.save(tmp_path, replace(RUN, needs=("data",)), QUICK, RESULT, seconds=1.5)
+    known = json.loads((tmp_path / "one.json").read_text())["provenance"]
+    pixels, labels = datasets.digits()
+    parts = (slice(QUICK_TRAIN), slice(QUICK_TRAIN, None))
+    content = [t[part].numpy().tobytes() for part in parts for t in (pixels, labels)]
+    assert known["data"] == hashlib.sha256(b"".join(content)).hexdigest()
+
+
+def test_a_run_on_the_cpu_stays_there():
+    gpu = replace(QUICK, device=torch.device("cuda"))
+    assert RUN.placed(gpu).device.type == "cuda"
+    assert replace(RUN, on_cpu=True).placed(gpu).device.type == "cpu"
 
 
 def test_no_git_no_commit(monkeypatch):

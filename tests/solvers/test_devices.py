@@ -5,6 +5,7 @@ import torch
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.density import spectral_density
+from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.power import power_method
 from flatgauge.solvers.trace import estimate_trace
@@ -38,3 +39,19 @@ def pair():
 def test_the_device_changes_nothing_but_rounding(pair, solver):
     host, device = pair
     assert solver(device) == pytest.approx(solver(host), rel=1e-9)
+
+
+def test_the_users_coarse_products_do_not_reach_the_basis():
+    place = torch.backends.cuda.matmul
+    before = place.fp32_precision
+    place.fp32_precision = "tf32"
+    try:
+        rows = torch.randn(20, 100_000, device="cuda")
+        exact = rows.double() @ rows.double().T
+        weights = torch.randn(20, 1, device="cuda")
+        sums = rows.double().T @ weights.double()
+        assert torch.allclose(inner_products(rows, rows), exact, rtol=1e-6, atol=0.05)
+        assert torch.allclose(combination(rows.T, weights).double(), sums, atol=1e-4)
+        assert place.fp32_precision == "tf32"
+    finally:
+        place.fp32_precision = before

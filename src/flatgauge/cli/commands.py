@@ -214,9 +214,12 @@ def spectrum(
         extras = {"spectrum": spectrum_data(found.density, top, found.smallest)}
         report = _report(objective, settings, extras, progress)
     print("largest eigenvalues:", ", ".join(f"{one:.6g}" for one in top.values))
-    print(f"smallest eigenvalue: {found.smallest.values[0]:.6g}")
     print(top.message)
-    deliver(report, settings, top.status, top.message)
+    low = found.smallest
+    print(f"smallest eigenvalue: {low.values[0]:.6g}")
+    print(low.message)
+    worse = top if not top.status.trusted else low
+    deliver(report, settings, worse.status, worse.message)
 
 
 def _report(

@@ -93,6 +93,14 @@ def papers(
         typer.Option(help="The folder that holds mnist/.", show_default=False),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write below this folder instead.", show_default=False),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A run to make; may be repeated.", show_default=False),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Run the experiments of a paper again, from a source checkout.
@@ -110,4 +118,6 @@ def papers(
     command = [sys.executable, "-m", f"papers.{name}.run", "--device", device]
     command += ["--quick"] if quick else []
     command += ["--data", str(data.resolve())] if data else []
+    command += ["--out", str(out.resolve())] if out else []
+    command += ["--only", *only] if only else []
     raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)

@@ -11,9 +11,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import nullcontext
 
+import torch
+
 from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.data import Batch
-from flatgauge.memory import SavedBytes, memory_budget
+from flatgauge.isolation import on_device
+from flatgauge.memory import can_be_kept, kept_bytes, memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -22,6 +25,9 @@ from flatgauge.vectors import (
     derivative_errors,
     scale,
 )
+
+# What is lost of a product whose factors have 10 bits, as a share of the largest.
+TF32 = 2**-10
 
 
 class BatchedOperator(SymmetricOperator):
@@ -32,8 +38,8 @@ class BatchedOperator(SymmetricOperator):
 
     Args:
         objective: model, data, loss and the point.
-        memory_budget: bytes that kept graphs may take; half of what is free if None,
-            and 0 keeps nothing.
+        memory_budget: bytes to keep below with kept graphs; half of what is free if
+            None, and 0 keeps nothing.
     """
 
     name: str
@@ -49,19 +55,29 @@ class BatchedOperator(SymmetricOperator):
         self.memory_budget = memory_budget
         self._kept: list[BatchProduct] | None = None
 
-    def _begin(self, batch: Batch, count: int) -> None:
+    def _begin(self, batch: Batch, count: int, budget: int) -> None:
         """Look at the first batch, for `count` vectors, before it is prepared."""
 
     @abstractmethod
     def _prepare(self, batch: Batch) -> BatchProduct:
         """The product A_b v for the sum over one batch, ready for many vectors."""
 
+    @property
+    def rounding(self) -> float:
+        """TF32 keeps 10 bits of the factors, whatever the vectors have."""
+        objective = self.objective
+        coarse = objective.precision == "tf32" and objective.device.type == "cuda"
+        if coarse and objective.dtype == torch.float32:
+            return max(super().rounding, TF32)
+        return super().rounding
+
     def _apply(self, vectors: list[Params]) -> list[Params]:
         totals: list[Params] = []
         share = 1 / self.objective.sample_count
         # Replays run no code of the model, so there is nothing to be isolated from.
         replayed = self._kept is not None and self.replays
-        with nullcontext() if replayed else self.objective.isolated():
+        device = self.objective.device
+        with on_device(device) if replayed else self.objective.isolated():
             for product in self._products(len(vectors)):
                 images = product(vectors)
                 if not totals:
@@ -78,14 +94,15 @@ class BatchedOperator(SymmetricOperator):
             yield from self._kept
             return
         kept: list[BatchProduct] | None = []
+        budget, device = self._budget(), self.objective.device
         for batch in self.objective.batches():
             if batch.index == 0:
-                self._begin(batch, count)
-            with SavedBytes() if self.counts else nullcontext() as saved:
+                self._begin(batch, count, budget)
+            with kept_bytes(device) if self.counts else nullcontext() as saved:
                 product = self._guarded(batch)
             if batch.index == 0:
                 wanted = saved.total * self.objective.batch_count if saved else 0
-                if not self.keeps or wanted > self._budget():
+                if not (self.keeps and can_be_kept(wanted, budget)):
                     kept = None
             if kept is not None:
                 kept.append(product)

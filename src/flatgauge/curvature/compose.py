@@ -8,26 +8,37 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.vectors import Params, add, multiply
 
 
-class Scaled(SymmetricOperator):
+class Composed(SymmetricOperator):
+    """An operator whose products are made of those of another one."""
+
+    def __init__(self, operator: SymmetricOperator):
+        self.operator = operator
+        self.space = operator.space
+
+    @property
+    def rounding(self) -> float:
+        """That of the other operator."""
+        return self.operator.rounding
+
+
+class Scaled(Composed):
     """S A S for a diagonal S, given as a named vector (or anything that broadcasts)."""
 
     def __init__(self, operator: SymmetricOperator, scales: Params):
-        self.operator = operator
+        super().__init__(operator)
         self.scales = scales
-        self.space = operator.space
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         images = self.operator @ [multiply(vector, self.scales) for vector in vectors]
         return [multiply(image, self.scales) for image in images]
 
 
-class Shifted(SymmetricOperator):
+class Shifted(Composed):
     """A + c I."""
 
     def __init__(self, operator: SymmetricOperator, shift: float):
-        self.operator = operator
+        super().__init__(operator)
         self.shift = shift
-        self.space = operator.space
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         images = self.operator @ vectors
@@ -37,15 +48,14 @@ class Shifted(SymmetricOperator):
         ]
 
 
-class Compressed(SymmetricOperator):
+class Compressed(Composed):
     """P A P for an orthogonal projection P."""
 
     def __init__(
         self, operator: SymmetricOperator, projection: Callable[[Params], Params]
     ):
-        self.operator = operator
+        super().__init__(operator)
         self.projection = projection
-        self.space = operator.space
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         images = self.operator @ [self.projection(vector) for vector in vectors]

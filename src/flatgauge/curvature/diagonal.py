@@ -95,6 +95,8 @@ def hessian_diagonal(
             "Hessian's for this network and loss: use method='auto', or "
             "gauss_newton_diagonal."
         )
+    if hessian is not None and hessian.objective is not objective:
+        raise OptionError("hessian= is of another objective: build it from this one.")
     if method == "exact":
         return _exact(exact_diagonal(objective), method)
     if method == "basis":

@@ -9,9 +9,12 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from flatgauge.errors import OptionError
+from flatgauge.errors import OptionError, VectorError
 from flatgauge.shapes import Float
-from flatgauge.vectors import Params, check_like, ravel, size, unravel
+from flatgauge.vectors import Params, check_like, map_tensors, ravel, size, unravel
+
+ROUNDING = 16.0
+"""How many units of rounding, times the spectral radius, count as zero."""
 
 # The products with several vectors at a time.
 BatchProduct = Callable[[list[Params]], list[Params]]
@@ -40,11 +43,21 @@ class SymmetricOperator(ABC):
         """A v for one named vector, or the list of A v for several at a time."""
         if isinstance(vectors, Mapping | Tensor):
             return (self @ [vectors])[0]
-        checked = [check_like(vector, self.space) for vector in vectors]
+        # Without their history: what it would cost depends on the way to the product.
+        checked = [
+            map_tensors(torch.detach, check_like(vector, self.space))
+            for vector in vectors
+        ]
         if not checked:
             return []
         self.products += len(checked)
         return self._apply(checked)
+
+    @property
+    def rounding(self) -> float:
+        """The rounding error of a product, as a share of the spectral radius."""
+        first = next(iter(self.space.values()))
+        return ROUNDING * torch.finfo(first.dtype).eps
 
     @property
     def dimension(self) -> int:
@@ -53,8 +66,16 @@ class SymmetricOperator(ABC):
 
     def multiply_flat(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         """A times the columns of a matrix whose rows follow the order of `ravel`."""
+        first = next(iter(self.space.values()))
+        if (columns.dtype, columns.device) != (first.dtype, first.device):
+            raise VectorError(
+                f"the columns are {columns.dtype} on {columns.device}, but the operator is "
+                f"{first.dtype} on {first.device}: convert them first."
+            )
         vectors = [unravel(column, self.space) for column in columns.unbind(1)]
-        return torch.stack([ravel(image) for image in self @ vectors], dim=1)
+        self.products += len(vectors)
+        images = self._apply(vectors)
+        return torch.stack([ravel(image) for image in images], dim=1)
 
     def to_dense(self, limit: int = 20_000) -> Float[Tensor, "n n"]:
         """The matrix itself, column by column; refused above `limit` rows."""

@@ -67,12 +67,10 @@ class RoutedOperator(BatchedOperator):
         remaining = max(self.expect - self.products, self.products)
         return trial.pays(remaining, self._seconds, self.objective.batch_count)
 
-    def _begin(self, batch: Batch, count: int) -> None:
+    def _begin(self, batch: Batch, count: int, budget: int) -> None:
         if self._due:
             self._due = False
-            self._follow(
-                choose_route(self.objective, batch, self.truth, self._budget(), count)
-            )
+            self._follow(choose_route(self.objective, batch, self.truth, budget, count))
 
     def _follow(self, choice: Choice) -> None:
         self.choice = choice

@@ -17,12 +17,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from flatgauge.memory import free_memory
 from flatgauge.vectors import Params
 
-# Entries of per-sample gradients held at a time: few launches on a GPU, whose memory is
-# large, and little memory elsewhere.
-CHUNK = {"cuda": 2**28}
-SMALL_CHUNK = 2**25
+# Entries of per-sample gradients held at a time: few launches on a GPU, as far as its
+# memory goes, and little memory elsewhere.
+CHUNK = 2**25
+GPU_CHUNK = 2**28
+# The part of a GPU's free memory that a chunk may fill, with its copies in float64.
+MEMORY_SHARE = 8
+BYTES_AN_ENTRY = 16
 
 
 @dataclass(frozen=True)
@@ -232,12 +236,15 @@ def outer_squares(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
     entries = left.shape[1] * right.shape[1]
     for rows in chunks(weights.shape[0], entries, left.device):
         gradients = left[rows] @ right[rows].mT
-        total += torch.einsum("nw,nab->wab", weights[rows], gradients.square())
+        total += torch.einsum("nw,nab->wab", weights[rows], gradients.square_())
     return total
 
 
 def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
     """Slices of samples that keep the entries held at a time bounded."""
-    most = CHUNK.get(device.type, SMALL_CHUNK)
+    most = CHUNK
+    if device.type == "cuda":
+        room = free_memory(device) // (MEMORY_SHARE * BYTES_AN_ENTRY)
+        most = max(CHUNK, min(GPU_CHUNK, room))
     step = max(1, most // max(entries_each, 1))
     return [slice(start, start + step) for start in range(0, count, step)]

@@ -7,13 +7,14 @@ divides by a norm.
 
 from __future__ import annotations
 
+from flatgauge.curvature.compose import Composed
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.geometry.metric import LayerMetric, Metric, NodeMetric
 from flatgauge.vectors import Params
 
 
-class LeviCivita(SymmetricOperator):
+class LeviCivita(Composed):
     """S H S plus the connection's term, for a layer or a node metric.
 
     Layer: + Σ_l [W gᵀ + g Wᵀ − ⟨W, g⟩ I]_l, since the metric of one tensor is that of
@@ -31,17 +32,16 @@ class LeviCivita(SymmetricOperator):
             raise OptionError(
                 f"the metric '{metric.name}' is flat: use connection='flat' with it."
             )
-        self.flat = metric.whiten(hessian, point)
+        super().__init__(metric.whiten(hessian, point))
         self.metric = metric
         self.point = point
         self.gradient = gradient
-        self.space = hessian.space
         self._active = {
             n: bool((s != 0).any()) for n, s in metric.scales(point).items()
         }
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.flat @ vectors
+        images = self.operator @ vectors
         return [
             {name: image[name] + self._bend(name, vector) for name in self.space}
             for image, vector in zip(images, vectors, strict=True)

@@ -82,8 +82,8 @@ def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
     """ln(1 + Σ_{k≠y} e^{f_k − f_y}) a row, and 0 where the label is ignored.
 
     −ln softmax(f)_y, written so that its derivatives keep their relative precision where
-    a sample is almost certain: with log-softmax, p (1 − p) for p near 1 is the difference
-    of two numbers near each other, and is lost in float32 at losses of about 1e-7.
+    a sample is almost certain, and right: with log-softmax, p (1 − p) for p near 1 is the
+    difference of two numbers near each other, lost in float32 at losses of about 1e-7.
     """
     if scores.shape[1] == 1:
         return 0.0 * scores[:, 0]

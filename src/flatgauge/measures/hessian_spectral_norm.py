@@ -30,5 +30,4 @@ def hessian_spectral_norm(
     found = work.extremes(
         work.objective, "euclidean", tol=tol, max_steps=max_steps, both=full
     )
-    more = {"smallest_status": found.smallest_status.name} if full else {}
-    return extremes_outcome(found, more)
+    return extremes_outcome(found)

@@ -78,7 +78,6 @@ def riemannian_spectral_norm(
     if not full:
         return extremes_outcome(found)
     more = _more(work, metric, connection, point, tol, max_steps)
-    more["smallest_status"] = found.smallest_status.name
     return extremes_outcome(found, more)
 
 

@@ -24,6 +24,7 @@ def extremes_outcome(
             "residual": found.residual,
             "smallest_residual": found.smallest_residual,
             "smallest_error_bound": found.smallest_error_bound,
+            "smallest_status": found.smallest_status.name,
             "steps": found.products,
             "layers": {
                 name: float(part.double().square().sum())

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 from flatgauge.curvature.contractions import Contraction, contractions
@@ -87,11 +86,11 @@ class Workbench:
         return [operator.products for operator in self._operators]
 
     def routes_since(self, counts: list[int]) -> dict[str, Any]:
-        """By loss: the route of each Hessian that was multiplied since, and its rivals."""
+        """By loss: the last route of each Hessian that was multiplied since, and others."""
         found = {}
-        for operator, before in zip_longest(self._operators, counts, fillvalue=0):
-            assert isinstance(operator, Hessian)
-            if operator.products > before and operator.choice is not None:
+        new = [0] * (len(self._operators) - len(counts))
+        for operator, before in zip(self._operators, [*counts, *new], strict=True):
+            if operator.products > before:
                 found[operator.objective.loss.name] = operator.choice.to_dict()
         return {"routes": found} if found else {}
 

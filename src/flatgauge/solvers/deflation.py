@@ -12,7 +12,7 @@ from torch import Tensor
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.shapes import Float
 from flatgauge.solvers.density import RunRecord
-from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.solvers.krylov import Lanczos
 from flatgauge.solvers.ritz import (
     End,
@@ -169,7 +169,7 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     values, mixing = np.linalg.eigh(small + small.T + diagonal)
     values, mixing = values[::-1], mixing[:, ::-1].copy()
     mix = torch.as_tensor(mixing, dtype=basis.dtype, device=basis.device)
-    outside = (rest - basis @ overlaps.to(basis.dtype)) @ mix
+    outside = combination(rest - combination(basis, overlaps), mix)
     norms = outside.double().norm(dim=0).tolist()
     radius = pairs[-1].radius
     floor = pairs[-1].rounding * radius
@@ -180,7 +180,7 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     lowest = np.minimum.accumulate(np.array([pair.ceiling for pair in pairs]))
     return Chain(
         values=[sign * end.value for end in ends],
-        vectors=unit_columns(basis @ mix),
+        vectors=unit_columns(combination(basis, mix)),
         ends=ends,
         error_bounds=np.maximum(lowest - values, floor).tolist(),
         runs=[pair.run for pair in pairs],

@@ -1,9 +1,10 @@
-"""Inner products of long vectors."""
+"""Inner products and combinations of long vectors, in full precision."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from flatgauge.isolation import precision
 from flatgauge.shapes import Float
 
 PIECE = 1024
@@ -23,9 +24,22 @@ def inner_products(
     >>> inner_products(torch.ones(1, 3000), torch.ones(1, 3000)).item()
     3000.0
     """
+    with precision(left.device):
+        return _inner_products(left, right)
+
+
+def _inner_products(left: Tensor, right: Tensor) -> Tensor:
     count = left.shape[1] // PIECE
     whole = count * PIECE
     first = left[:, :whole].unflatten(1, (count, PIECE)).transpose(0, 1)
     second = right[:, :whole].unflatten(1, (count, PIECE)).permute(1, 2, 0)
     rest = left[:, whole:] @ right[:, whole:].T
     return (first @ second).double().sum(dim=0) + rest.double()
+
+
+def combination(
+    columns: Float[Tensor, "n m"], weights: Float[Tensor, "m k"]
+) -> Float[Tensor, "n k"]:
+    """The columns, added up with each set of weights."""
+    with precision(columns.device):
+        return columns @ weights.to(columns.dtype)

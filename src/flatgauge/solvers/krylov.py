@@ -10,14 +10,11 @@ import torch
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import ROUNDING, SymmetricOperator
 from flatgauge.errors import NonFiniteError
 from flatgauge.shapes import Float
-from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.vectors import generator
-
-ROUNDING = 16.0
-"""How many units of rounding, times the spectral radius, count as zero."""
 
 
 def random_start(
@@ -102,8 +99,8 @@ class Lanczos:
 
     @property
     def rounding(self) -> float:
-        """The relative size below which a number is rounding in the vectors' dtype."""
-        return ROUNDING * torch.finfo(self._next.dtype).eps
+        """The rounding error of a product, as a share of the spectral radius."""
+        return self.operator.rounding
 
     def step(self) -> None:
         """Multiply once, and add one row and column to the tridiagonal matrix.
@@ -123,7 +120,9 @@ class Lanczos:
         self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
         if self.steps == self.dimension:
             self.betas[-1] = 0.0
-        self.exhausted = self.betas[-1] <= self.rounding * self._norm_bound()
+        # Coarse products do not end the recurrence, they only bound what it says.
+        finest = ROUNDING * torch.finfo(image.dtype).eps
+        self.exhausted = self.betas[-1] <= finest * self._norm_bound()
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
@@ -141,7 +140,8 @@ class Lanczos:
         )
         pieces = weights.split([block.shape[0] for block in self._filled()])
         columns = [
-            block.T @ piece for block, piece in zip(self._filled(), pieces, strict=True)
+            combination(block.T, piece)
+            for block, piece in zip(self._filled(), pieces, strict=True)
         ]
         return torch.stack(columns).sum(dim=0) if len(columns) > 1 else columns[0]
 
@@ -162,8 +162,8 @@ class Lanczos:
             for block in (self._deflated, *self._filled()):
                 if not block.shape[0]:
                     continue
-                shares = inner_products(block, vector[None])[:, 0]
-                vector = vector - block.T @ shares.to(vector.dtype)
+                shares = inner_products(block, vector[None])
+                vector = vector - combination(block.T, shares)[:, 0]
         return vector
 
     def _filled(self) -> list[Tensor]:

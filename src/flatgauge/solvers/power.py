@@ -11,7 +11,7 @@ from torch import Tensor
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
-from flatgauge.solvers.krylov import ROUNDING, random_start, require_finite
+from flatgauge.solvers.krylov import random_start, require_finite
 from flatgauge.vectors import Params, generator, unravel
 
 
@@ -132,7 +132,7 @@ def _iterate(
     operator: SymmetricOperator, phase: _Phase, tol: float, max_steps: int
 ) -> None:
     vector, before = phase.vector, phase.vector
-    rounding = ROUNDING * torch.finfo(vector.dtype).eps
+    rounding = operator.rounding
     for step in range(max_steps):
         image = operator.multiply_flat(vector[:, None])[:, 0]
         quotient = torch.dot(vector.double(), image.double())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.shapes import Float
-from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.solvers.krylov import require_finite
 
 GROUPS = 16
@@ -131,7 +131,7 @@ class XTrace:
                 blocks = [*self._basis, basis[:index]]
                 parts = [inner_products(block, vector) for block in blocks]
                 for block, part in zip(blocks, parts, strict=True):
-                    vector = vector - part.T.to(vector.dtype) @ block
+                    vector = vector - combination(block.T, part).T
                 norm = vector.double().norm()
                 vector = vector / norm.clamp(min=tiny)
                 flat = _host(torch.cat(parts))[:, 0]

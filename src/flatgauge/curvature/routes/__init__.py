@@ -45,10 +45,15 @@ def names_for(matrix: str) -> list[str]:
 
 
 def resolve_route(route: str | Route, matrix: str = "Hessian") -> Route:
-    """A route to that matrix from its name."""
+    """A route to that matrix, from its name or checked."""
+    known = ", ".join(f"'{name}'" for name in ("auto", *names_for(matrix)))
     if isinstance(route, Route):
+        if route.matrix != matrix:
+            raise OptionError(
+                f"the route '{route.name}' multiplies by the {route.matrix} matrix, not by "
+                f"the {matrix} matrix: use {known}."
+            )
         return route
     if route in names_for(matrix):
         return ROUTES[route]()
-    known = ", ".join(f"'{name}'" for name in ("auto", *names_for(matrix)))
     raise OptionError(f"the route '{route}' is not known: use {known}.")

@@ -16,10 +16,10 @@ class ChannelsLast(Variant):
     """The inner route on channels_last copies, which GPU convolutions prefer."""
 
     order = 1
+    words = "channels last"
 
     def __init__(self, inner: Route):
-        self.inner = inner
-        self.name = f"{inner.name}, channels last"
+        super().__init__(inner)
         self.keeps, self.counted = inner.keeps, inner.counted
         self._moved: tuple[Objective, Objective] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from flatgauge.curvature.operator import BatchProduct
-from flatgauge.curvature.routes.recording import record
+from flatgauge.curvature.routes.recording import Desk, record
 from flatgauge.curvature.routes.route import Route, Variant
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -15,16 +15,12 @@ class KeptCudaGraph(Variant):
     """Neither the launches nor what does not depend on the vector is done again."""
 
     order = 3
+    words = "kept CUDA graph"
     launches = True
     keeps = True
     counted = True
     replays = True
-
-    def __init__(self, inner: Route):
-        self.inner = inner
-        self.name = f"{inner.name}, kept CUDA graph"
-        self._stream = torch.cuda.Stream()
-        self._pool = torch.cuda.graph_pool_handle()
+    _desk: Desk | None = None
 
     @classmethod
     def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
@@ -33,13 +29,11 @@ class KeptCudaGraph(Variant):
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Prepare and record on one stream, where autograd will differentiate again."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        if self._desk is None or self._desk.objective is not objective:
+            self._desk = Desk.of(objective)
+        stream = self._desk.stream
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             product = self.inner.prepare(objective, batch)
-        recording = record(
-            lambda vector: product([vector])[0],
-            objective.parameters,
-            self._stream,
-            self._pool,
-        )
+        recording = record(lambda vector: product([vector])[0], self._desk)
         return lambda vectors: [recording.product(vector) for vector in vectors]

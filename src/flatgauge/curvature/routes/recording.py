@@ -10,52 +10,76 @@ from typing import Any
 
 import torch
 
+from flatgauge.objective import Objective
 from flatgauge.vectors import Params, copied, copy_into, zeros_like
 
 WARM_UP = 2
 
 
 @dataclass(frozen=True)
-class Recording:
-    """A graph, the vector that it reads, and the image that it writes.
+class Desk:
+    """What all recordings of one objective share, so that only one may run at a time.
 
-    `source` is what was recorded: the graph reads what it holds.
+    They run on one stream and take their memory from one pool, read `vector` and write
+    `image`.
     """
 
-    source: Callable[[Params], Params]
-    graph: torch.cuda.CUDAGraph
+    objective: Objective
+    stream: torch.cuda.Stream
+    pool: Any
     vector: Params
     image: Params
 
+    @classmethod
+    def of(cls, objective: Objective) -> Desk:
+        """A new one, on the objective's device."""
+        return cls(
+            objective,
+            torch.cuda.Stream(objective.device),
+            torch.cuda.graph_pool_handle(),
+            zeros_like(objective.parameters),
+            zeros_like(objective.parameters),
+        )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A graph, and what was recorded, since the graph reads what that holds."""
+
+    desk: Desk
+    source: Callable[[Params], Params]
+    graph: torch.cuda.CUDAGraph
+
     def product(self, vector: Params) -> Params:
         """Copy the vector in, replay, and copy the image out."""
-        copy_into(self.vector, vector)
+        copy_into(self.desk.vector, vector)
         self.graph.replay()
-        return copied(self.image)
+        return copied(self.desk.image)
 
 
-def record(
-    product: Callable[[Params], Params],
-    space: Params,
-    stream: torch.cuda.Stream,
-    pool: Any = None,
-) -> Recording:
-    """Record a product whose own tensors live on `stream`, warmed up before.
-
-    Recordings of one pool share their memory, so only one may run at a time.
-    """
-    vector = zeros_like(space)
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            product(vector)
-    graph = torch.cuda.CUDAGraph()
-    # What the warm-up took is not in the recording's own pool.
-    torch.cuda.empty_cache()
-    with _no_garbage(), torch.cuda.graph(graph, pool=pool, stream=stream):
-        image = product(vector)
-    torch.cuda.current_stream().wait_stream(stream)
-    return Recording(product, graph, vector, image)
+def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
+    """Record a product whose own tensors live on the desk's stream, warmed up before."""
+    caller = torch.cuda.current_stream()
+    # A capture that fails leaves its own stream as the current one.
+    with torch.cuda.stream(caller):
+        desk.stream.wait_stream(caller)
+        with torch.cuda.stream(desk.stream):
+            for _ in range(WARM_UP):
+                product(desk.vector)
+        graph = torch.cuda.CUDAGraph()
+        # What the warm-up took is not in the recordings' own pool.
+        torch.cuda.empty_cache()
+        # Not "global": other threads may go on with what a capture forbids.
+        capture = torch.cuda.graph(
+            graph,
+            pool=desk.pool,
+            stream=desk.stream,
+            capture_error_mode="thread_local",
+        )
+        with _no_garbage(), capture:
+            copy_into(desk.image, product(desk.vector))
+        caller.wait_stream(desk.stream)
+    return Recording(desk, product, graph)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class Route(ABC):
     """
 
     name: str
-    matrix: ClassVar[str] = "Hessian"
+    matrix: str = "Hessian"
     tried: ClassVar[bool] = True
     fewest: ClassVar[int] = 1
     keeps: bool = False
@@ -40,16 +40,18 @@ class Route(ABC):
 class Variant(Route):
     """Another route, launched or laid out in another way.
 
-    Variants are put around a route in ascending `order`, each at most once; `launches`
-    says that kernels are only launched in another way.
+    Variants are put around a route in ascending `order`, each at most once; `words` name
+    what is different; `launches` says that kernels are only launched in another way.
     """
 
     order: ClassVar[int]
+    words: ClassVar[str]
     launches: ClassVar[bool] = False
-    inner: Route
 
-    @abstractmethod
-    def __init__(self, inner: Route): ...
+    def __init__(self, inner: Route):
+        self.inner = inner
+        self.name = f"{inner.name}, {self.words}"
+        self.matrix = inner.matrix
 
     @classmethod
     @abstractmethod

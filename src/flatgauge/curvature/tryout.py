@@ -1,0 +1,173 @@
+"""The trial of routes on one batch: are they right, do they fit, and how long they take."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+
+from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.routes import Route
+from flatgauge.data import Batch, few_samples, map_batch
+from flatgauge.errors import FlatgaugeError
+from flatgauge.memory import can_be_kept, kept_bytes
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params, add, gaussian, generator, norm
+
+T = TypeVar("T")
+REPEATS = 3
+# A candidate this much slower than the best at its first run is not run again.
+HOPELESS = 2.0
+CHECKED_SAMPLES = 16
+# One alone could hide a wrong layout of several.
+CHECKED_VECTORS = 2
+# The relative difference of two products in float64 that is rounding.
+AGREEMENT = 1e-9
+# The same in the working precision, where it only shows what is wrong altogether.
+COARSE_AGREEMENT = {torch.float64: 1e-7, torch.float32: 1e-3}
+TF32_AGREEMENT = 0.05
+
+
+class Tryout:
+    """What was seen of the routes so far.
+
+    Args:
+        objective: model, data, loss and the point.
+        batch: its first batch.
+        truth: the route that the others must agree with.
+        budget: bytes to keep below with what is kept for all batches together.
+        count: how many vectors come at a time.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        batch: Batch,
+        truth: type[Route],
+        budget: int,
+        count: int,
+    ):
+        self.objective = objective
+        self.batch = batch
+        self.truth = truth
+        self.budget = budget
+        self.vectors = _draw(objective, count)
+        self.seconds: dict[str, float] = {}
+        self.disagreements = {truth.name: 0.0}
+        self.failures: dict[str, str] = {}
+        self._fastest = math.inf
+        self._image: Params | None = None
+
+    def disagreement(self, route: Route) -> float:
+        """The relative difference from the truth on a few samples, in float64.
+
+        In the working precision a wrong rule could hide behind rounding.
+        """
+        if route.name == self.truth.name:
+            return 0.0
+
+        def compare() -> float:
+            exact, few, vectors, right = self._exact
+            found = route.prepare(exact, few)(vectors)
+            pairs = zip(found, right, strict=True)
+            return max(_difference(one, other) for one, other in pairs)
+
+        wrong = self._attempt(route, compare)
+        if wrong is None:
+            return math.inf
+        self.disagreements[route.name] = wrong
+        return wrong
+
+    def is_fastest(self, route: Route) -> bool:
+        """Time a route; whether it is right, fits in memory, and beats all before."""
+        taken = self._attempt(route, lambda: self._time(route))
+        if taken is None:
+            return False
+        self.seconds[route.name] = taken
+        if taken >= self._fastest:
+            return False
+        self._fastest = taken
+        return True
+
+    @cached_property
+    def _exact(self) -> tuple[Objective, Batch, list[Params], list[Params]]:
+        """The objective, some samples, vectors and their true products in float64."""
+        exact = self.objective.in_double()
+        few = few_samples(self.batch, CHECKED_SAMPLES)
+        few = map_batch(lambda t: t.double() if t.is_floating_point() else t, few)
+        vectors = _draw(exact, CHECKED_VECTORS)
+        return exact, few, vectors, self.truth().prepare(exact, few)(vectors)
+
+    def _attempt(self, route: Route, run: Callable[[], T]) -> T | None:
+        """The result, or None and a note where a route fails or does not fit."""
+        try:
+            return run()
+        except (RuntimeError, FlatgaugeError) as error:
+            first = next(iter(str(error).strip().splitlines()), "")
+            self.failures[route.name] = f"{type(error).__name__}: {first}"
+            return None
+        finally:
+            if self.objective.device.type == "cuda":
+                # Refused after some failures; then there is nothing to be gained.
+                with suppress(RuntimeError):
+                    torch.cuda.empty_cache()
+
+    def _time(self, route: Route) -> float:
+        """Seconds of one product: of a kept batch, if those of all batches fit."""
+        product = self._product(route)
+
+        def once() -> float:
+            started = time.perf_counter()
+            product(self.vectors)
+            if self.objective.device.type == "cuda":
+                torch.cuda.synchronize(self.objective.device)
+            return (time.perf_counter() - started) / len(self.vectors)
+
+        self._check(product(self.vectors)[0])
+        shortest = once()
+        if shortest > HOPELESS * self._fastest:
+            return shortest
+        return min(shortest, *(once() for _ in range(REPEATS - 1)))
+
+    def _product(self, route: Route) -> BatchProduct:
+        def anew(vectors: list[Params]) -> list[Params]:
+            return route.prepare(self.objective, self.batch)(vectors)
+
+        if not route.keeps:
+            return anew
+        with kept_bytes(self.objective.device) as saved:
+            kept = route.prepare(self.objective, self.batch)
+        if can_be_kept(saved.total * self.objective.batch_count, self.budget):
+            return kept
+        if route.replays:
+            raise RuntimeError("what it keeps of all batches is above the budget")
+        return anew
+
+    def _check(self, image: Params) -> None:
+        """A route's own product must be the truth's: a recording can go wrong, too."""
+        if self._image is None:
+            self._image = image
+            return
+        allowed = COARSE_AGREEMENT[self.objective.dtype]
+        if self.objective.precision == "tf32":
+            allowed = max(allowed, TF32_AGREEMENT)
+        wrong = _difference(image, self._image)
+        if wrong > allowed:
+            raise RuntimeError(f"its product is off by {wrong:.1e} on the first batch")
+
+
+def _draw(objective: Objective, count: int) -> list[Params]:
+    return [gaussian(objective.parameters, generator(seed)) for seed in range(count)]
+
+
+def _difference(found: Params, right: Params) -> float:
+    """The relative distance; infinite if it is no number."""
+    distance, size = float(norm(add(found, right, -1.0))), float(norm(right))
+    if not math.isfinite(distance):
+        return math.inf
+    return distance / size if size > 0 else distance

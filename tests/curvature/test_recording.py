@@ -1,0 +1,61 @@
+"""Products recorded as CUDA graphs, on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import CASES, assert_close, at_once, random_vector
+from torch import nn
+
+import flatgauge as fg
+from flatgauge.curvature.routes import VARIANTS
+from flatgauge.curvature.routes.double_backward import DoubleBackward
+
+pytestmark = pytest.mark.gpu
+
+
+class Branching(nn.Linear):
+    """Reads a number from the device, which no recording can."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if float(x.detach().sum()) > -1e9 else 2.0)
+
+
+def test_a_failed_recording_leaves_no_trace():
+    before = torch.cuda.current_stream()
+    model = nn.Sequential(Branching(4, 6), nn.Tanh(), nn.Linear(6, 3)).double().cuda()
+    objective = fg.Objective(model, CASES["mlp"].data())
+    hessian = at_once(fg.Hessian(objective))
+    truth = fg.Hessian(objective, "double-backward") @ random_vector(objective)
+    assert_close(hessian @ random_vector(objective), truth, 1e-9)
+    assert any("CUDA graph" in name for name in hessian.choice.failures)
+    assert torch.cuda.current_stream() == before
+    assert torch.equal(
+        torch.ones(3, device="cuda").cumsum(0).cpu(), torch.arange(1.0, 4)
+    )
+
+
+def test_recordings_do_not_outlive_their_batch_or_point():
+    x, y = CASES["mlp"].data()
+    model = CASES["mlp"].model().cuda()
+    batches = [(x[:4], y[:4]), (x[4:], y[4:])]
+    objective = fg.Objective(model, batches)
+    assert len(x) < 8
+    other = objective.at({n: 2 * t for n, t in objective.parameters.items()})
+    for variant in VARIANTS:
+        route = variant(DoubleBackward())
+        for here in (objective, other, objective):
+            vector = random_vector(here)
+            truth = fg.Hessian(here, "double-backward") @ vector
+            assert_close(fg.Hessian(here, route) @ vector, truth, 1e-9)
+
+
+def test_coarse_products_bound_what_is_certified():
+    data = CASES["mlp"].data()
+    model = CASES["mlp"].model().float().cuda()
+    coarse = fg.Objective(model, data, precision="tf32")
+    assert fg.Hessian(coarse).rounding >= 2**-10
+    assert fg.Hessian(fg.Objective(model, data)).rounding < 1e-5
+    found = fg.top_eigenvalues(coarse, k=1, tol=1e-5)
+    assert found.status is fg.Status.NOT_CONVERGED
+    assert found.error_bounds[0] >= 2**-10 * found.values[0]
