@@ -124,7 +124,8 @@ def _build(
         return objective.gradient
     if name == DIAGONAL:
         return lambda: exact_diagonal(objective)
-    route = "double-backward" if name == KEPT else "auto"
+    # No trial of routes where memory is compared: it takes one batch's graph once.
+    route = "auto" if name == AUTO else "double-backward"
     budget = {KEPT: UNLIMITED, NOT_KEPT: 0, AUTO: settings.budget}[name]
     return Product(fg.Hessian(objective, route, memory_budget=budget))
 

@@ -207,13 +207,15 @@ def precision(device: torch.device, tf32: bool = False) -> Iterator[None]:
     matmul = backends.cuda.matmul if device.type == "cuda" else kind.matmul
     places = [matmul, kind.conv, kind.rnn]
     wanted = "tf32" if tf32 and device.type == "cuda" else "ieee"
-    before = [place.fp32_precision for place in places]
+    # Only what must change: a value that is put back no longer follows its parent's.
+    fine = (wanted, "none") if device.type == "cpu" else (wanted,)
+    before = {p: p.fp32_precision for p in places if p.fp32_precision not in fine}
     try:
-        for place in places:
+        for place in before:
             place.fp32_precision = wanted
         yield
     finally:
-        for place, own in zip(places, before, strict=True):
+        for place, own in before.items():
             place.fp32_precision = own
 
 

@@ -12,9 +12,12 @@ KEPT_SHARE = 0.65
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device."""
+    """Bytes that are free on the device, with what torch has cached there."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
+            device
+        )
+        return torch.cuda.mem_get_info(device)[0] + cached
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -43,7 +46,8 @@ class AllocatedBytes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.total += torch.cuda.memory_allocated(self.device)
+        # Below 0 where garbage was collected meanwhile.
+        self.total = max(0, self.total + torch.cuda.memory_allocated(self.device))
 
 
 class SavedBytes:

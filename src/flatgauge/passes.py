@@ -26,19 +26,21 @@ class Pass:
 
 
 def summed_up(totals: list[Tensor], rows: int, reaches: list[Tensor]) -> Pass:
-    """One pass from the numbers of its batches, with one wait for the device.
+    """One pass from the numbers of its batches.
 
     Raises:
         NonFiniteError: if the loss of a batch is not finite.
     """
-    losses = torch.stack(totals).tolist() if totals else []
+    # One wait for the device.
+    numbers = torch.stack([*totals, *reaches]).tolist() if totals else []
+    losses, outputs = numbers[: len(totals)], numbers[len(totals) :]
     for index, loss in enumerate(losses):
         if not math.isfinite(loss):
             raise NonFiniteError(
                 f"the loss of batch {index} is {loss}: check that batch and the model's "
                 "outputs on it."
             )
-    reach = float(torch.stack(reaches).max()) if reaches else 0.0
+    reach = max((one for one in outputs if not math.isnan(one)), default=0.0)
     return Pass(sum(losses) / max(rows, 1), rows, len(losses), reach)
 
 

@@ -30,6 +30,9 @@ def test_a_failed_recording_leaves_no_trace():
     assert_close(hessian @ random_vector(objective), truth, 1e-9)
     assert any("CUDA graph" in name for name in hessian.choice.failures)
     assert torch.cuda.current_stream() == before
+    # A capture that was entered and failed would refuse this, and hold its memory.
+    assert float(torch.rand(1, device="cuda")) < 1
+    assert torch.cuda.get_sync_debug_mode() == 0
     assert torch.equal(
         torch.ones(3, device="cuda").cumsum(0).cpu(), torch.arange(1.0, 4)
     )

@@ -10,7 +10,7 @@ from cases import CASES, assert_close, at_once, random_vector
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import choose, routes
+from flatgauge.curvature import choose, routes, tryout
 from flatgauge.curvature.choose import TRIALS
 from flatgauge.curvature.routes import ROUTES, VARIANTS, names_for, resolve_route
 from flatgauge.curvature.routes.double_backward import DoubleBackward
@@ -109,7 +109,7 @@ def test_reverse_over_forward_is_left_out_where_it_is_wrong():
     """Through affine LayerNorm on this torch, or it has been mended."""
     hessian = at_once(fg.Hessian(CASES["gpt"].objective()))
     _ = hessian @ random_vector(hessian.objective)
-    wrong = hessian.choice.disagreement["reverse-over-forward"] > choose.AGREEMENT
+    wrong = hessian.choice.disagreement["reverse-over-forward"] > tryout.AGREEMENT
     assert wrong == ("reverse-over-forward" not in hessian.choice.seconds)
 
 
@@ -171,7 +171,7 @@ def test_every_candidate_on_the_gpu_is_right(case, matrix):
     assert any("kept CUDA graph" in name for name in chosen.choice.seconds)
     batch = next(objective.batches())
     for route in choose._candidates(chosen.truth, 8):
-        if chosen.choice.disagreement.get(route.name, 0.0) > choose.AGREEMENT:
+        if chosen.choice.disagreement.get(route.name, 1.0) > tryout.AGREEMENT:
             continue
         for build in choose._variants(route, objective, batch):
             again = matrix(objective, build()) @ vectors

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from cases import CASES, assert_close, at_once, random_vector
 
@@ -59,3 +62,30 @@ def test_a_route_to_another_matrix_is_refused():
         with pytest.raises(OptionError, match="multiplies by the Gauss-Newton matrix"):
             fg.Hessian(objective, route)
         assert fg.GaussNewton(objective, route).choice.route is route
+
+
+def test_recordings_that_are_not_kept_are_given_up(monkeypatch):
+    class Replayed(DoubleBackward):
+        name = "replayed"
+        replays = True
+
+    objective = CASES["mlp"].objective()
+    hessian = fg.Hessian(objective, Replayed(), memory_budget=0)
+    truth = fg.Hessian(objective, "double-backward") @ random_vector(objective)
+    for _ in range(2):
+        assert_close(hessian @ random_vector(objective), truth, 1e-12)
+        assert hessian.choice.route.name == "double-backward"
+
+
+@pytest.mark.parametrize("matrix", [fg.Hessian, fg.GaussNewton, fg.Fisher])
+def test_what_is_kept_goes_with_its_operator(matrix):
+    objective = CASES["mlp"].objective()
+    operator = matrix(objective)
+    _ = operator @ random_vector(objective)
+    gone = weakref.ref(operator)
+    gc.disable()
+    try:
+        del operator
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -48,10 +48,10 @@ def test_the_users_coarse_products_do_not_reach_the_basis():
     try:
         rows = torch.randn(20, 100_000, device="cuda")
         exact = rows.double() @ rows.double().T
-        weights = torch.randn(20, 1, device="cuda")
-        sums = rows.double().T @ weights.double()
+        weights = torch.randn(3, 20, device="cuda")
+        sums = weights.double() @ rows.double()
         assert torch.allclose(inner_products(rows, rows), exact, rtol=1e-6, atol=0.05)
-        assert torch.allclose(combination(rows.T, weights).double(), sums, atol=1e-4)
+        assert torch.allclose(combination(weights, rows).double(), sums, atol=1e-4)
         assert place.fp32_precision == "tf32"
     finally:
         place.fp32_precision = before

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.vectors import generator
 
 
@@ -22,3 +22,13 @@ def test_long_float32_rows_lose_nothing():
     found = inner_products(rows, rows)
     assert found.dtype == torch.float64
     assert torch.allclose(found, exact, rtol=1e-7)
+
+
+def test_combinations_are_matrix_products():
+    rows = torch.randn(3, 50, generator=generator(0))
+    weights = torch.randn(2, 3, generator=generator(1), dtype=torch.float64)
+    expected = weights @ rows.double()
+    assert torch.allclose(combination(weights, rows).double(), expected, atol=1e-5)
+    assert torch.allclose(
+        combination(weights[0], rows).double(), expected[0], atol=1e-5
+    )

@@ -1,8 +1,8 @@
 """Operators that are sums over batches: batches outside, vectors inside.
 
 One pass over the data serves all vectors. What a batch prepares (a graph that was
-differentiated once, say) is kept for the next call while all batches together fit in
-the memory budget.
+differentiated once, say) is kept for the next call while all batches together leave
+room in the memory budget.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class BatchedOperator(SymmetricOperator):
 
     Args:
         objective: model, data, loss and the point.
-        memory_budget: bytes to keep below with kept graphs; half of what is free if
-            None, and 0 keeps nothing.
+        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
+            of what is free if None, and 0 keeps nothing.
     """
 
     name: str
@@ -57,6 +57,9 @@ class BatchedOperator(SymmetricOperator):
 
     def _begin(self, batch: Batch, count: int, budget: int) -> None:
         """Look at the first batch, for `count` vectors, before it is prepared."""
+
+    def _refuse_to_keep(self) -> None:
+        """Take note that prepared batches will not be kept."""
 
     @abstractmethod
     def _prepare(self, batch: Batch) -> BatchProduct:
@@ -104,17 +107,20 @@ class BatchedOperator(SymmetricOperator):
                 wanted = saved.total * self.objective.batch_count if saved else 0
                 if not (self.keeps and can_be_kept(wanted, budget)):
                     kept = None
+                    self._refuse_to_keep()
             if kept is not None:
                 kept.append(product)
             yield product
         self._kept = kept
 
     def _guarded(self, batch: Batch) -> BatchProduct:
-        with derivative_errors(self.name):
+        # A local name: what is kept must not hold on to its owner.
+        name = self.name
+        with derivative_errors(name):
             inner = self._prepare(batch)
 
         def product(vectors: list[Params]) -> list[Params]:
-            with derivative_errors(self.name):
+            with derivative_errors(name):
                 return inner(vectors)
 
         return product

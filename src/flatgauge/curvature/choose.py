@@ -14,7 +14,7 @@ from typing import Any
 
 from flatgauge.curvature.routes import ROUTES, VARIANTS, Route
 from flatgauge.curvature.routes.route import Variant
-from flatgauge.curvature.tryout import AGREEMENT, Tryout
+from flatgauge.curvature.tryout import Tryout
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
 
@@ -85,15 +85,13 @@ def choose_route(
         objective: model, data, loss and the point.
         batch: its first batch.
         truth: the name of the route that the others must agree with.
-        budget: bytes to keep below with what is kept for all batches together.
+        budget: bytes that must leave room beside what is kept for all batches.
         count: how many vectors come at a time.
     """
     count = min(count, MOST_VECTORS)
     tryout = Tryout(objective, batch, ROUTES[truth], budget, count)
     best: Build = ROUTES[truth]
-    for differentiate in _candidates(truth, count):
-        if tryout.disagreement(differentiate()) > AGREEMENT:
-            continue
+    for differentiate in tryout.agreeing(_candidates(truth, count)):
         for build in _variants(differentiate, objective, batch):
             route = build()
             if _hides_launches(route, tryout.seconds):

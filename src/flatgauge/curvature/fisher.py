@@ -21,7 +21,8 @@ class Fisher(BatchedOperator):
             over y ~ p(y|f), exactly in the space of the outputs.
         samples: for "true": draw this many targets a row instead of the expectation.
         seed: for `samples`.
-        memory_budget: bytes that kept graphs may take; half of what is free if None.
+        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
+            of what is free if None.
     """
 
     name = "Fisher"
@@ -54,21 +55,22 @@ class Fisher(BatchedOperator):
         self.seed = seed
 
     def _prepare(self, batch: Batch) -> BatchProduct:
-        point = self.objective.leaves()
-        rows = self.loss.rows(*self.objective.evaluate(point, batch))
+        # Local names: what is kept must not hold on to its owner.
+        point, loss = self.objective.leaves(), self.loss
+        rows = loss.rows(*self.objective.evaluate(point, batch))
         if self.kind == "empirical":
-            return sandwich(self.loss.values(rows), point, lambda change: change)
+            return sandwich(loss.values(rows), point, lambda change: change)
         if self.samples is None:
             return sandwich(
                 rows.outputs,
                 point,
-                lambda change: self.loss.fisher_product(rows, change),
+                lambda change: loss.fisher_product(rows, change),
             )
         share = 1 / self.samples
         random = generator(self.seed + 7919 * batch.index)
         drawn = [
             sandwich(
-                self.loss.values(self.loss.sample_targets(rows, random)),
+                loss.values(loss.sample_targets(rows, random)),
                 point,
                 lambda change: change * share,
             )

@@ -20,7 +20,8 @@ class Hessian(RoutedOperator):
             `flatgauge.curvature.routes.ROUTES` by name, such as "double-backward",
             "jvp-of-gradient" or "finite-difference".
         expect: how many products are coming, about.
-        memory_budget: bytes that kept graphs may take; half of what is free if None.
+        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
+            of what is free if None.
 
     `choice` says which route was taken and what was seen of the others.
 

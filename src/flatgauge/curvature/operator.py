@@ -20,6 +20,11 @@ ROUNDING = 16.0
 BatchProduct = Callable[[list[Params]], list[Params]]
 
 
+def rounding_of(dtype: torch.dtype) -> float:
+    """The rounding error of products with all the bits of a dtype."""
+    return ROUNDING * torch.finfo(dtype).eps
+
+
 class SymmetricOperator(ABC):
     """A symmetric linear map A on the vectors of one space.
 
@@ -56,8 +61,7 @@ class SymmetricOperator(ABC):
     @property
     def rounding(self) -> float:
         """The rounding error of a product, as a share of the spectral radius."""
-        first = next(iter(self.space.values()))
-        return ROUNDING * torch.finfo(first.dtype).eps
+        return rounding_of(next(iter(self.space.values())).dtype)
 
     @property
     def dimension(self) -> int:
@@ -72,7 +76,7 @@ class SymmetricOperator(ABC):
                 f"the columns are {columns.dtype} on {columns.device}, but the operator is "
                 f"{first.dtype} on {first.device}: convert them first."
             )
-        vectors = [unravel(column, self.space) for column in columns.unbind(1)]
+        vectors = [unravel(column, self.space) for column in columns.detach().unbind(1)]
         self.products += len(vectors)
         images = self._apply(vectors)
         return torch.stack([ravel(image) for image in images], dim=1)
@@ -93,15 +97,23 @@ class SymmetricOperator(ABC):
 class DenseOperator(SymmetricOperator):
     """A given symmetric matrix, as an operator on one vector named `"x"`.
 
+    `rounding` is that of its entries, if they are coarser than their dtype.
+
     >>> import torch
     >>> A = DenseOperator(torch.tensor([[2.0, 1.0], [1.0, 3.0]]))
     >>> (A @ {"x": torch.tensor([1.0, 0.0])})["x"]
     tensor([2., 1.])
     """
 
-    def __init__(self, matrix: Float[Tensor, "n n"]):
+    def __init__(self, matrix: Float[Tensor, "n n"], rounding: float = 0.0):
         self.matrix = matrix
+        self._rounding = rounding
         self.space = {"x": matrix.new_zeros(matrix.shape[0])}
+
+    @property
+    def rounding(self) -> float:
+        """That of the dtype, or of the entries."""
+        return max(super().rounding, self._rounding)
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         return [{"x": self.matrix @ vector["x"]} for vector in vectors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import torch
 
@@ -71,6 +72,12 @@ class RoutedOperator(BatchedOperator):
         if self._due:
             self._due = False
             self._follow(choose_route(self.objective, batch, self.truth, budget, count))
+
+    def _refuse_to_keep(self) -> None:
+        if self.replays:
+            # Recordings that are not kept would be made again for every product.
+            truth = resolve_route(self.truth, self.name)
+            self._follow(replace(self.choice, route=truth))
 
     def _follow(self, choice: Choice) -> None:
         self.choice = choice

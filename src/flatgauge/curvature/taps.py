@@ -17,16 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from flatgauge.memory import free_memory
 from flatgauge.vectors import Params
 
 # Entries of per-sample gradients held at a time: few launches on a GPU, as far as its
 # memory goes, and little memory elsewhere.
 CHUNK = 2**25
 GPU_CHUNK = 2**28
-# The part of a GPU's free memory that a chunk may fill, with its copies in float64.
-MEMORY_SHARE = 8
-BYTES_AN_ENTRY = 16
+# Bytes of a GPU's memory for each entry, so that a chunk is a small part of it.
+BYTES_AN_ENTRY = 256
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,7 @@ def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
     """Slices of samples that keep the entries held at a time bounded."""
     most = CHUNK
     if device.type == "cuda":
-        room = free_memory(device) // (MEMORY_SHARE * BYTES_AN_ENTRY)
-        most = max(CHUNK, min(GPU_CHUNK, room))
+        memory = torch.cuda.get_device_properties(device).total_memory
+        most = max(CHUNK, min(GPU_CHUNK, memory // BYTES_AN_ENTRY))
     step = max(1, most // max(entries_each, 1))
     return [slice(start, start + step) for start in range(0, count, step)]

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -40,7 +39,7 @@ class Tryout:
         objective: model, data, loss and the point.
         batch: its first batch.
         truth: the route that the others must agree with.
-        budget: bytes to keep below with what is kept for all batches together.
+        budget: bytes that must leave room beside what is kept for all batches.
         count: how many vectors come at a time.
     """
 
@@ -58,30 +57,29 @@ class Tryout:
         self.budget = budget
         self.vectors = _draw(objective, count)
         self.seconds: dict[str, float] = {}
-        self.disagreements = {truth.name: 0.0}
+        self.disagreements: dict[str, float] = {}
         self.failures: dict[str, str] = {}
         self._fastest = math.inf
         self._image: Params | None = None
 
-    def disagreement(self, route: Route) -> float:
-        """The relative difference from the truth on a few samples, in float64.
+    def agreeing(self, candidates: list[type[Route]]) -> list[type[Route]]:
+        """Those whose products are the truth's on a few samples, in float64.
 
         In the working precision a wrong rule could hide behind rounding.
         """
-        if route.name == self.truth.name:
-            return 0.0
-
-        def compare() -> float:
-            exact, few, vectors, right = self._exact
-            found = route.prepare(exact, few)(vectors)
-            pairs = zip(found, right, strict=True)
-            return max(_difference(one, other) for one, other in pairs)
-
-        wrong = self._attempt(route, compare)
-        if wrong is None:
-            return math.inf
-        self.disagreements[route.name] = wrong
-        return wrong
+        truth = self.truth()
+        right = self._attempt(truth, lambda: self._in_double(truth))
+        if right is None:
+            return [self.truth]
+        for candidate in candidates:
+            route = candidate()
+            found = self._attempt(route, lambda one=route: self._in_double(one))
+            if found is not None:
+                pairs = zip(found, right, strict=True)
+                wrong = max(_difference(one, other) for one, other in pairs)
+                self.disagreements[route.name] = wrong
+        allowed = [n for n, wrong in self.disagreements.items() if wrong <= AGREEMENT]
+        return [one for one in candidates if one.name in allowed]
 
     def is_fastest(self, route: Route) -> bool:
         """Time a route; whether it is right, fits in memory, and beats all before."""
@@ -94,14 +92,11 @@ class Tryout:
         self._fastest = taken
         return True
 
-    @cached_property
-    def _exact(self) -> tuple[Objective, Batch, list[Params], list[Params]]:
-        """The objective, some samples, vectors and their true products in float64."""
+    def _in_double(self, route: Route) -> list[Params]:
         exact = self.objective.in_double()
         few = few_samples(self.batch, CHECKED_SAMPLES)
         few = map_batch(lambda t: t.double() if t.is_floating_point() else t, few)
-        vectors = _draw(exact, CHECKED_VECTORS)
-        return exact, few, vectors, self.truth().prepare(exact, few)(vectors)
+        return route.prepare(exact, few)(_draw(exact, CHECKED_VECTORS))
 
     def _attempt(self, route: Route, run: Callable[[], T]) -> T | None:
         """The result, or None and a note where a route fails or does not fit."""
@@ -145,7 +140,7 @@ class Tryout:
         if can_be_kept(saved.total * self.objective.batch_count, self.budget):
             return kept
         if route.replays:
-            raise RuntimeError("what it keeps of all batches is above the budget")
+            raise RuntimeError("what it keeps of all batches leaves no room")
         return anew
 
     def _check(self, image: Params) -> None:

@@ -45,14 +45,17 @@ def class_rows(outputs: Any, targets: Any) -> Rows:
     per_sample = labels.numel() // max(targets.shape[0], 1)
     samples = torch.arange(labels.numel(), device=labels.device) // max(per_sample, 1)
     valid = labels != IGNORED
-    if not bool(valid.all()):
-        flat, labels, samples = flat[valid], labels[valid], samples[valid]
-    if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= classes):
-        wrong = labels[(labels < 0) | (labels >= classes)][0]
+    unknown = valid & ((labels < 0) | (labels >= classes))
+    # One wait for the device.
+    all_valid, any_unknown = torch.stack([valid.all(), unknown.any()]).tolist()
+    if any_unknown:
+        wrong = labels[unknown][0]
         raise LossError(
             f"a target is {int(wrong)}, but the model has {classes} outputs, so classes "
             f"run from 0 to {classes - 1}: check the labels (-100 marks ignored ones)."
         )
+    if not all_valid:
+        flat, labels, samples = flat[valid], labels[valid], samples[valid]
     return Rows(flat, labels, samples)
 
 

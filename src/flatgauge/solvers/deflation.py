@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.shapes import Float
 from flatgauge.solvers.density import RunRecord
 from flatgauge.solvers.inner import combination, inner_products
@@ -169,18 +169,26 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     values, mixing = np.linalg.eigh(small + small.T + diagonal)
     values, mixing = values[::-1], mixing[:, ::-1].copy()
     mix = torch.as_tensor(mixing, dtype=basis.dtype, device=basis.device)
-    outside = combination(rest - combination(basis, overlaps), mix)
+    outside = rest - combination(overlaps.T, basis.T).T
+    outside = combination(mix.T, outside.T).T
     norms = outside.double().norm(dim=0).tolist()
     radius = pairs[-1].radius
     floor = pairs[-1].rounding * radius
     ends = [
-        End(value, mixing, norm, tol * (abs(value) if sign > 0 else radius), floor)
+        End(
+            value,
+            mixing,
+            norm,
+            allowed=tol * (abs(value) if sign > 0 else radius),
+            floor=floor,
+            finest=rounding_of(basis.dtype) * radius,
+        )
         for value, norm in zip(values.tolist(), norms, strict=True)
     ]
     lowest = np.minimum.accumulate(np.array([pair.ceiling for pair in pairs]))
     return Chain(
         values=[sign * end.value for end in ends],
-        vectors=unit_columns(combination(basis, mix)),
+        vectors=unit_columns(combination(mix.T, basis.T).T),
         ends=ends,
         error_bounds=np.maximum(lowest - values, floor).tolist(),
         runs=[pair.run for pair in pairs],

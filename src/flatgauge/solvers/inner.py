@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
 from torch import Tensor
 
 from flatgauge.isolation import precision
@@ -24,7 +27,7 @@ def inner_products(
     >>> inner_products(torch.ones(1, 3000), torch.ones(1, 3000)).item()
     3000.0
     """
-    with precision(left.device):
+    with _full_precision(left):
         return _inner_products(left, right)
 
 
@@ -38,8 +41,13 @@ def _inner_products(left: Tensor, right: Tensor) -> Tensor:
 
 
 def combination(
-    columns: Float[Tensor, "n m"], weights: Float[Tensor, "m k"]
-) -> Float[Tensor, "n k"]:
-    """The columns, added up with each set of weights."""
-    with precision(columns.device):
-        return columns @ weights.to(columns.dtype)
+    weights: Float[Tensor, "... m"], rows: Float[Tensor, "m n"]
+) -> Float[Tensor, "... n"]:
+    """The rows, added up with each set of weights, or with the only one."""
+    with _full_precision(rows):
+        return weights.to(rows.dtype) @ rows
+
+
+def _full_precision(like: Tensor) -> AbstractContextManager[None]:
+    """Users may have made float32 products coarser; no other dtype has such a choice."""
+    return precision(like.device) if like.dtype == torch.float32 else nullcontext()

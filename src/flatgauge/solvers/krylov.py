@@ -10,7 +10,7 @@ import torch
 from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
-from flatgauge.curvature.operator import ROUNDING, SymmetricOperator
+from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.errors import NonFiniteError
 from flatgauge.shapes import Float
 from flatgauge.solvers.inner import combination, inner_products
@@ -102,6 +102,11 @@ class Lanczos:
         """The rounding error of a product, as a share of the spectral radius."""
         return self.operator.rounding
 
+    @property
+    def finest(self) -> float:
+        """The same with all the bits of the vectors' dtype."""
+        return rounding_of(self._next.dtype)
+
     def step(self) -> None:
         """Multiply once, and add one row and column to the tridiagonal matrix.
 
@@ -121,8 +126,7 @@ class Lanczos:
         if self.steps == self.dimension:
             self.betas[-1] = 0.0
         # Coarse products do not end the recurrence, they only bound what it says.
-        finest = ROUNDING * torch.finfo(image.dtype).eps
-        self.exhausted = self.betas[-1] <= finest * self._norm_bound()
+        self.exhausted = self.betas[-1] <= self.finest * self._norm_bound()
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
@@ -140,7 +144,7 @@ class Lanczos:
         )
         pieces = weights.split([block.shape[0] for block in self._filled()])
         columns = [
-            combination(block.T, piece)
+            combination(piece.T, block).T
             for block, piece in zip(self._filled(), pieces, strict=True)
         ]
         return torch.stack(columns).sum(dim=0) if len(columns) > 1 else columns[0]
@@ -162,8 +166,8 @@ class Lanczos:
             for block in (self._deflated, *self._filled()):
                 if not block.shape[0]:
                     continue
-                shares = inner_products(block, vector[None])
-                vector = vector - combination(block.T, shares)[:, 0]
+                shares = inner_products(block, vector[None])[:, 0]
+                vector = vector - combination(shares, block)
         return vector
 
     def _filled(self) -> list[Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.krylov import random_start, require_finite
@@ -113,7 +113,7 @@ def power_method(
         last = _Phase(_unit(random_start(operator, random)), plain.magnitude)
         _iterate(operator, last, tol, max_steps - used)
         quotients, changes = quotients + last.quotients, changes + last.changes
-    status, message = _verdict(last, negative, tol, max_steps)
+    status, message = _verdict(last, negative, tol, max_steps, operator.rounding)
     return PowerIteration(
         value=last.quotients[-1],
         vector=unravel(last.vector, operator.space),
@@ -132,7 +132,7 @@ def _iterate(
     operator: SymmetricOperator, phase: _Phase, tol: float, max_steps: int
 ) -> None:
     vector, before = phase.vector, phase.vector
-    rounding = operator.rounding
+    rounding = rounding_of(vector.dtype)
     for step in range(max_steps):
         image = operator.multiply_flat(vector[:, None])[:, 0]
         quotient = torch.dot(vector.double(), image.double())
@@ -168,10 +168,18 @@ def _unit(vector: Tensor) -> Tensor:
 
 
 def _verdict(
-    phase: _Phase, negative: bool, tol: float, max_steps: int
+    phase: _Phase, negative: bool, tol: float, max_steps: int, rounding: float
 ) -> tuple[Status, str]:
     theta = phase.quotients[-1]
-    if phase.outcome == "settled" and (phase.shift > 0 or not negative):
+    floor = rounding * max(abs(theta), phase.shift)
+    allowed, zero = tol * abs(theta), abs(theta) <= floor
+    settled = phase.outcome == "settled" and (phase.shift > 0 or not negative)
+    if settled and not zero and max(phase.residual, floor) > allowed:
+        return Status.NOT_CONVERGED, (
+            f"The tolerance {tol:g} is below the rounding error of the products, "
+            f"{floor:.3g}: use float64 or precision='ieee', or raise tol."
+        )
+    if settled:
         return Status.CONVERGED, f"Change and residual met the tolerance {tol:g}."
     if phase.outcome == "settled":
         return Status.NOT_CONVERGED, (

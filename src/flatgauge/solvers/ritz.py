@@ -25,6 +25,7 @@ class End:
         residual: ||A v - theta v||, as the recurrence gives it.
         allowed: the residual that the tolerance allows.
         floor: the rounding error of a product.
+        finest: the same with all the bits of the dtype, where no step helps.
     """
 
     value: float
@@ -32,11 +33,12 @@ class End:
     residual: float
     allowed: float
     floor: float
+    finest: float
 
     @property
     def settled(self) -> bool:
         """Whether more steps are not asked for, or would be spent on rounding."""
-        return self.residual <= max(self.allowed, self.floor)
+        return self.residual <= max(self.allowed, self.finest)
 
     @property
     def reached(self) -> bool:
@@ -93,6 +95,7 @@ def extreme(run: Lanczos, sign: int, tol: float) -> End:
         residual=run.betas[-1] * abs(float(vectors[-1, index])),
         allowed=tol * (abs(value) if sign > 0 else radius),
         floor=run.rounding * radius,
+        finest=run.finest * radius,
     )
 
 
@@ -111,7 +114,7 @@ def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, st
     if worst.settled:
         return Status.NOT_CONVERGED, (
             f"The tolerance {tol:g} is below the rounding error of the products, "
-            f"{worst.floor:.3g}: use float64 or raise tol."
+            f"{worst.floor:.3g}: use float64 or precision='ieee', or raise tol."
         )
     return Status.NOT_CONVERGED, (
         f"A residual of {worst.residual:.3g} was left after max_steps={max_steps} "

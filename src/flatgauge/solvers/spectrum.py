@@ -109,7 +109,8 @@ def _from_matrix(
     size = len(matrix)
 
     def end(count: int, which: str) -> Eigenvalues:
-        found = eigenvalues(DenseOperator(matrix), count, which, tol, max_steps, seed)
+        inside = DenseOperator(matrix, operator.rounding)
+        found = eigenvalues(inside, count, which, tol, max_steps, seed)
         named = [unravel(vector["x"], operator.space) for vector in found.vectors]
         return replace(found, vectors=named, products=size)
 

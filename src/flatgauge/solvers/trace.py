@@ -11,7 +11,7 @@ from scipy import stats
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
-from flatgauge.solvers.krylov import ROUNDING, require_finite
+from flatgauge.solvers.krylov import require_finite
 from flatgauge.solvers.xtrace import CHUNK, XTrace, random_signs
 from flatgauge.vectors import generator
 
@@ -163,8 +163,7 @@ def _judge(
     estimator: XTrace | Hutchinson, target: float, max_products: int
 ) -> tuple[Trace, float]:
     value, error, freedom, scale = estimator.estimate()
-    dtype = next(iter(estimator.operator.space.values())).dtype
-    error = max(error, ROUNDING * torch.finfo(dtype).eps * scale)
+    error = max(error, estimator.operator.rounding * scale)
     vanishing = abs(value) <= 2 * error
     allowed = target * (scale if vanishing else abs(value))
     reached = error <= allowed

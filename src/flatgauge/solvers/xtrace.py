@@ -94,10 +94,10 @@ class XTrace:
     def _add(self, count: int) -> None:
         first = next(iter(self.operator.space.values()))
         signs = random_signs(self.operator.dimension, count, self._random, first).T
-        images = self.operator.multiply_flat(signs.T).T
+        images = self.operator.multiply_flat(signs.T).T.contiguous()
         require_finite([images.sum().item()])
         basis, above, corner = self._orthonormalized(images)
-        products = self.operator.multiply_flat(basis.T).T
+        products = self.operator.multiply_flat(basis.T).T.contiguous()
         beside = self._project(products)
         within = _host(inner_products(basis, products))
         self._inner = np.block(
@@ -119,31 +119,48 @@ class XTrace:
     def _orthonormalized(
         self, images: Float[Tensor, "c n"]
     ) -> tuple[Float[Tensor, "c n"], np.ndarray, np.ndarray]:
-        # By Gram and Schmidt, twice: what is left of an image after the first time may
-        # be rounding only. A zero row stands for an image that depends on the others.
-        count = images.shape[0]
-        basis = torch.zeros_like(images)
-        shares = np.zeros((self.probes + count, count))
-        tiny = torch.finfo(images.dtype).tiny
-        for index in range(count):
-            vector, size = images[index : index + 1], 1.0
-            for _ in range(2):
-                blocks = [*self._basis, basis[:index]]
-                parts = [inner_products(block, vector) for block in blocks]
-                for block, part in zip(blocks, parts, strict=True):
-                    vector = vector - combination(block.T, part).T
-                norm = vector.double().norm()
-                vector = vector / norm.clamp(min=tiny)
-                flat = _host(torch.cat(parts))[:, 0]
-                shares[: len(flat), index] += size * flat
-                size *= norm.item()
-            basis[index] = vector[0]
-            shares[self.probes + index, index] = size
-        return basis, shares[: self.probes], shares[self.probes :]
+        # With Y the images as columns, Y = Q P1 + B1 R1 and B1 = Q P2 + B R2: twice,
+        # because what is left of an image after the first time may be rounding only.
+        first, left = self._outside(images)
+        basis, triangle = _gram_schmidt(left)
+        second, left = self._outside(basis)
+        basis, again = _gram_schmidt(left)
+        return basis, first + second @ triangle, again @ triangle
+
+    def _outside(self, rows: Float[Tensor, "c n"]) -> tuple[np.ndarray, Tensor]:
+        """The shares of the basis in the rows, and what is left without them."""
+        parts = [inner_products(block, rows) for block in self._basis]
+        for block, part in zip(self._basis, parts, strict=True):
+            rows = rows - combination(part.T, block)
+        empty = np.zeros((0, rows.shape[0]))
+        return np.concatenate([empty, *map(_host, parts)]), rows
 
     def _project(self, rows: Float[Tensor, "c n"]) -> np.ndarray:
         parts = [_host(inner_products(block, rows)) for block in self._basis]
         return np.concatenate([np.zeros((0, rows.shape[0])), *parts])
+
+
+def _gram_schmidt(
+    rows: Float[Tensor, "c n"],
+) -> tuple[Float[Tensor, "c n"], np.ndarray]:
+    """Orthonormal rows, and R with rowsᵀ = basisᵀ R.
+
+    Twice for each row; a zero row stands for one that depends on the others.
+    """
+    count, tiny = rows.shape[0], torch.finfo(rows.dtype).tiny
+    basis = torch.zeros_like(rows)
+    triangle = rows.new_zeros(count, count, dtype=torch.float64)
+    for index in range(count):
+        vector, size = rows[index], triangle.new_ones(())
+        for _ in range(2):
+            share = inner_products(basis[:index], vector[None])[:, 0]
+            vector = vector - combination(share, basis[:index])
+            norm = vector.double().norm()
+            vector = vector / norm.clamp(min=tiny)
+            triangle[:index, index] += size * share
+            size = size * norm
+        basis[index], triangle[index, index] = vector, size
+    return basis, _host(triangle)
 
 
 def random_signs(

@@ -13,8 +13,6 @@ import torch
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, copied, copy_into, zeros_like
 
-WARM_UP = 2
-
 
 @dataclass(frozen=True)
 class Desk:
@@ -64,7 +62,8 @@ def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
     with torch.cuda.stream(caller):
         desk.stream.wait_stream(caller)
         with torch.cuda.stream(desk.stream):
-            for _ in range(WARM_UP):
+            product(desk.vector)
+            with _no_waiting():
                 product(desk.vector)
         graph = torch.cuda.CUDAGraph()
         # What the warm-up took is not in the recordings' own pool.
@@ -80,6 +79,17 @@ def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
             copy_into(desk.image, product(desk.vector))
         caller.wait_stream(desk.stream)
     return Recording(desk, product, graph)
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Refuse code that waits: torch does not clean up after a capture that fails."""
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 @contextmanager
