@@ -44,7 +44,7 @@ def jobs(device: str) -> list[Job]:
 
 
 def _on_cpu() -> Iterator[Job]:
-    yield from _products("cpu", "ieee", dict.fromkeys(NETWORKS, 5))
+    yield from _products("cpu", "ieee", dict.fromkeys(NETWORKS, 9))
     yield from _diagonals("cpu", "ieee")
     yield Job("eigenvalue", "MLP", "ieee", partial(eigenvalue, "cpu", "ieee"))
     run = partial(default_set, "LeNet", "cpu", "ieee")

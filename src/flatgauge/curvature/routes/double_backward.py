@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from flatgauge.curvature.convolution import OwnConvolutions
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -26,7 +27,8 @@ class DoubleBackward(Route):
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Differentiate once and keep the graph."""
         point = objective.leaves()
-        total = objective.batch_total(point, batch)
+        with OwnConvolutions():
+            total = objective.batch_total(point, batch)
         slopes = gradient_of(total, point, create_graph=True)
         check_twice_differentiable(slopes.values())
         curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
