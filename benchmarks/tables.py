@@ -71,7 +71,7 @@ def route_table(found: Found, device: str) -> list[str]:
             one["route"],
             duration(one["first product"]),
             "; ".join(f"{n} {duration(s)}" for n, s in one["candidates"].items())
-            or "not tried: too few batches",
+            or "not tried: it would not pay",
             "; ".join(
                 f"{n} {NONE + ' failed' if e is None else format(e, '.0e')}"
                 for n, e in one["disagreement"].items()
