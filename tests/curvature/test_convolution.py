@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cases import CASES, assert_close, random_vector
+from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.convolution import OwnConvolutions
@@ -58,6 +59,26 @@ def test_a_single_image_and_whole_numbers_go_by_torch():
     with OwnConvolutions():
         assert torch.equal(F.conv2d(x, w), F.conv2d(x[None], w)[0])
         assert F.conv2d(*numbers).dtype == torch.int64
+
+
+class Ensemble(nn.Module):
+    """Kernels of several networks, applied by vmap."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernels = nn.Parameter(draw(2, 3, 1, 3, 3, seed=4))
+
+    def forward(self, x):
+        each = torch.vmap(lambda kernel: F.conv2d(x, kernel).tanh().sum((2, 3)))
+        return each(self.kernels).mean(0)
+
+
+def test_a_model_that_uses_vmap_goes_by_torch():
+    data = draw(4, 1, 5, 5, seed=5), torch.arange(4) % 3
+    objective = fg.Objective(Ensemble(), data)
+    vector = random_vector(objective)
+    product = ravel(fg.Hessian(objective, "double-backward") @ vector)
+    assert_close(product, dense_hessian(objective) @ ravel(vector))
 
 
 def test_a_frozen_kernel_has_no_gradient():

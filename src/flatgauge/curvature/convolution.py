@@ -21,6 +21,7 @@ CONVOLUTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 # Stride, padding, dilation, transposed, output padding and groups, as ATen takes them.
 Layout = tuple[list[int], list[int], list[int], bool, list[int], int]
 _aten: Any = torch.ops.aten
+_core: Any = torch._C
 
 
 class OwnConvolutions(TorchFunctionMode):
@@ -43,13 +44,18 @@ def _convolve(
     groups: int = 1,
 ) -> Tensor:
     dimension = CONVOLUTIONS[func]
-    unbatched = input.ndim != dimension + 2
-    if unbatched or isinstance(padding, str) or not input.is_floating_point():
+    plain = input.ndim == dimension + 2 and input.is_floating_point()
+    if not plain or isinstance(padding, str) or _transformed(input, weight):
         return func(input, weight, bias, stride, padding, dilation, groups)
     sizes = [_each(one, dimension) for one in (stride, padding, dilation)]
     layout = (*sizes, False, [0] * dimension, groups)
     output = _Convolution.apply(input, weight, layout)
     return output if bias is None else output + bias.view(-1, *[1] * dimension)
+
+
+def _transformed(*tensors: Tensor) -> bool:
+    """Whether the model itself is inside vmap, grad or jvp of torch.func."""
+    return any(map(_core._functorch.is_functorch_wrapped_tensor, tensors))
 
 
 def _each(value: int | Sequence[int], dimension: int) -> list[int]:
