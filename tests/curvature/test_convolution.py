@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from cases import CASES, assert_close, random_vector
 from torch import nn
+from torch.autograd import forward_ad
 
 import flatgauge as fg
 from flatgauge.curvature.convolution import OwnConvolutions
@@ -73,9 +74,21 @@ class Ensemble(nn.Module):
         return each(self.kernels).mean(0)
 
 
-def test_a_model_that_uses_vmap_goes_by_torch():
+class Tangent(nn.Conv2d):
+    """Outputs are derivatives in the direction of the input."""
+
+    def forward(self, x):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, x.cos())
+            return forward_ad.unpack_dual(super().forward(dual).tanh()).tangent.sum(
+                (2, 3)
+            )
+
+
+@pytest.mark.parametrize("build", [Ensemble, lambda: Tangent(1, 3, 3).double()])
+def test_models_that_transform_themselves_go_by_torch(build):
     data = draw(4, 1, 5, 5, seed=5), torch.arange(4) % 3
-    objective = fg.Objective(Ensemble(), data)
+    objective = fg.Objective(build(), data)
     vector = random_vector(objective)
     product = ravel(fg.Hessian(objective, "double-backward") @ vector)
     assert_close(product, dense_hessian(objective) @ ravel(vector))

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.function import Function
 from torch.overrides import TorchFunctionMode
 
@@ -54,8 +55,10 @@ def _convolve(
 
 
 def _transformed(*tensors: Tensor) -> bool:
-    """Whether the model itself is inside vmap, grad or jvp of torch.func."""
-    return any(map(_core._functorch.is_functorch_wrapped_tensor, tensors))
+    """Whether the model itself differentiates forward, or is inside of torch.func."""
+    return forward_ad._current_level >= 0 or any(
+        map(_core._functorch.is_functorch_wrapped_tensor, tensors)
+    )
 
 
 def _each(value: int | Sequence[int], dimension: int) -> list[int]:
