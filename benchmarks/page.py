@@ -35,6 +35,8 @@ AFTER_PLOTS = (tables.growth_table, tables.memory_table, tables.budget_table)
 
 def section(found: dict[str, Any], device: str) -> list[str]:
     lines = heading(found["machine"])
+    if "note" in found:
+        lines += [f"*{found['note']}*", ""]
     for table in BEFORE_PLOTS:
         lines += table(found, device)
     plots = draw_figures(found, device)

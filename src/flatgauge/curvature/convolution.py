@@ -1,10 +1,9 @@
 """Convolutions whose second derivatives are made of the kernels of the first.
 
 torch writes the derivative of a weight's gradient as a convolution with a kernel as large
-as the image, which took about twice as long as the kernel that computes the gradient
-itself. With y = x * w, the gradients g̃x = g *ᵀ w and g̃w = x ⋆ g, and slopes a and b of
-them, ⟨g̃x, a⟩ + ⟨g̃w, b⟩ = ⟨g, a * w + x * b⟩, so that its derivatives are those of two
-convolutions.
+as the image, which is slower than the kernel that computes the gradient itself. With y =
+x * w, the gradients g̃x = g *ᵀ w and g̃w = x ⋆ g, and slopes a and b of them, ⟨g̃x, a⟩ +
+⟨g̃w, b⟩ = ⟨g, a * w + x * b⟩, so that its derivatives are those of two convolutions.
 """
 
 from __future__ import annotations
