@@ -14,11 +14,13 @@ KEPT_SHARE = 0.65
 def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device, with what torch has cached there."""
     if device.type == "cuda":
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(
-            device
-        )
-        return torch.cuda.mem_get_info(device)[0] + cached
+        return torch.cuda.mem_get_info(device)[0] + cached_memory(device)
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def cached_memory(device: torch.device) -> int:
+    """Bytes that torch holds on a GPU without using them."""
+    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def memory_budget(device: torch.device, given: int | None) -> int:

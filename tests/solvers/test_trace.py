@@ -159,5 +159,5 @@ def test_bad_options_are_refused(options, said):
 @pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
 def test_non_finite_products_are_refused(method):
     matrix = torch.full((100, 100), float("nan"))
-    with pytest.raises(NonFiniteError, match="NaN or infinite"):
+    with pytest.raises(NonFiniteError, match="is not finite"):
         estimate_trace(DenseOperator(matrix), method=method)

@@ -21,7 +21,6 @@ from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
     add_into,
-    check_finite,
     derivative_errors,
     scale,
 )
@@ -42,7 +41,6 @@ class BatchedOperator(SymmetricOperator):
             of what is free if None, and 0 keeps nothing.
     """
 
-    name: str
     keeps: bool
     # Whether what is kept was saved by autograd, which can be counted; torch.func has
     # no such hooks.
@@ -88,8 +86,6 @@ class BatchedOperator(SymmetricOperator):
                     continue
                 for total, image in zip(totals, images, strict=True):
                     add_into(total, image, share)
-        for total in totals:
-            check_finite(total, f"{self.name} product")
         return totals
 
     def _products(self, count: int) -> Iterator[BatchProduct]:

@@ -20,6 +20,10 @@ class Composed(SymmetricOperator):
         """That of the other operator."""
         return self.operator.rounding
 
+    def check(self, images: list[Params]) -> None:
+        """As the other operator does."""
+        self.operator.check(images)
+
 
 class Scaled(Composed):
     """S A S for a diagonal S, given as a named vector (or anything that broadcasts)."""
@@ -29,7 +33,9 @@ class Scaled(Composed):
         self.scales = scales
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.operator @ [multiply(vector, self.scales) for vector in vectors]
+        images = self.operator.unchecked(
+            [multiply(vector, self.scales) for vector in vectors]
+        )
         return [multiply(image, self.scales) for image in images]
 
 
@@ -41,7 +47,7 @@ class Shifted(Composed):
         self.shift = shift
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.operator @ vectors
+        images = self.operator.unchecked(vectors)
         return [
             add(image, vector, self.shift)
             for image, vector in zip(images, vectors, strict=True)
@@ -58,5 +64,7 @@ class Compressed(Composed):
         self.projection = projection
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.operator @ [self.projection(vector) for vector in vectors]
+        images = self.operator.unchecked(
+            [self.projection(vector) for vector in vectors]
+        )
         return [self.projection(image) for image in images]

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from flatgauge.errors import OptionError, VectorError
 from flatgauge.shapes import Float
-from flatgauge.vectors import Params, check_like, map_tensors, ravel, size, unravel
+from flatgauge.vectors import (
+    Params,
+    check_finite,
+    check_like,
+    map_tensors,
+    ravel,
+    size,
+    unravel,
+)
 
 ROUNDING = 16.0
 """How many units of rounding, times the spectral radius, count as zero."""
@@ -29,11 +37,12 @@ class SymmetricOperator(ABC):
     """A symmetric linear map A on the vectors of one space.
 
     A subclass sets `space` (a `Params` whose names, shapes, dtype and device every
-    vector must have) and implements `_apply`. `products` counts the vectors that A was
-    applied to since it was built.
+    vector must have) and implements `_apply`; `name` is for errors. `products` counts
+    the vectors that A was applied to since it was built.
     """
 
     space: Params
+    name: str = ""
     products: int = 0
 
     @abstractmethod
@@ -55,8 +64,22 @@ class SymmetricOperator(ABC):
         ]
         if not checked:
             return []
-        self.products += len(checked)
-        return self._apply(checked)
+        images = self.unchecked(checked)
+        self.check(images)
+        return images
+
+    def unchecked(self, vectors: list[Params]) -> list[Params]:
+        """A v for vectors that are known to be of the space; A v may not be finite.
+
+        Nothing here waits for the device.
+        """
+        self.products += len(vectors)
+        return self._apply(vectors)
+
+    def check(self, images: list[Params]) -> None:
+        """Raise a NonFiniteError that names the part of a product that is not finite."""
+        for image in images:
+            check_finite(image, f"{self.name} product".strip())
 
     @property
     def rounding(self) -> float:
@@ -68,8 +91,13 @@ class SymmetricOperator(ABC):
         """The number n of rows and columns."""
         return size(self.space)
 
-    def multiply_flat(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
-        """A times the columns of a matrix whose rows follow the order of `ravel`."""
+    def multiply_flat(
+        self, columns: Float[Tensor, "n k"], *, check: bool = True
+    ) -> Float[Tensor, "n k"]:
+        """A times the columns of a matrix whose rows follow the order of `ravel`.
+
+        With check=False it is left to the caller to see that the result is finite.
+        """
         first = next(iter(self.space.values()))
         if (columns.dtype, columns.device) != (first.dtype, first.device):
             raise VectorError(
@@ -77,9 +105,11 @@ class SymmetricOperator(ABC):
                 f"{first.dtype} on {first.device}: convert them first."
             )
         vectors = [unravel(column, self.space) for column in columns.detach().unbind(1)]
-        self.products += len(vectors)
-        images = self._apply(vectors)
-        return torch.stack([ravel(image) for image in images], dim=1)
+        images = self.unchecked(vectors)
+        if check:
+            self.check(images)
+        flat = [ravel(image) for image in images]
+        return torch.stack(flat, dim=1) if len(flat) > 1 else flat[0][:, None]
 
     def to_dense(self, limit: int = 20_000) -> Float[Tensor, "n n"]:
         """The matrix itself, column by column; refused above `limit` rows."""

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import torch
 
 from flatgauge.curvature.batched import BatchedOperator
-from flatgauge.curvature.choose import TRIALS, Choice, choose_route
+from flatgauge.curvature.choose import (
+    TRIALS,
+    Choice,
+    choose_route,
+    recorded_truth,
+)
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import Route, resolve_route
+from flatgauge.curvature.stopwatch import Stopwatch
+from flatgauge.curvature.tryout import FAILURES, in_words
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params
 
 # About what one certified eigenvalue takes.
 EXPECTED = 20
+# Products from which it pays to record one of a small network.
+RECORDED_FROM = 10
 
 
 class RoutedOperator(BatchedOperator):
     """An operator whose batches are prepared by a route.
 
     A subclass sets `truth`, the name of the route that all others must agree with. With
-    route="auto" it multiplies until a trial of the others pays for itself: the products
-    that are expected to come, or as many again as there were, are worth its cost. Under
-    `torch.use_deterministic_algorithms` there is no trial.
+    route="auto" it multiplies, on GPUs by a recording where launches show, until a trial
+    of the others pays for itself: the products that are expected to come, or as many
+    again as there were, are worth its cost. Under `torch.use_deterministic_algorithms`
+    there is neither.
     """
 
     truth: str
@@ -43,19 +52,24 @@ class RoutedOperator(BatchedOperator):
         self.expect = expect
         # What is fastest differs from run to run, and with it the last digits.
         reproducible = torch.are_deterministic_algorithms_enabled()
-        self._undecided = route == "auto" and not reproducible
-        self._due = False
-        self._seconds = math.inf
-        first = self.truth if route == "auto" else route
+        self._auto = route == "auto"
+        self._undecided = self._auto and not reproducible
+        self._due = self._begun = False
+        self._watch = Stopwatch(objective.device)
+        first = self.truth if self._auto else route
         self._follow(Choice(resolve_route(first, self.name)))
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        started, first = time.perf_counter(), self._seconds == math.inf
+        if not self._undecided:
+            return super()._apply(vectors)
+        kept = self._kept
+        self._watch.start()
         images = super()._apply(vectors)
-        taken = (time.perf_counter() - started) / len(vectors)
-        self._seconds = min(self._seconds, taken)
-        # The first product also prepared what is kept.
-        if self._undecided and not (first and self._kept) and self._pays():
+        self._begun = True
+        # A product that also prepared what is kept does not count.
+        if self._kept is kept:
+            self._watch.stop(len(vectors))
+        if self._pays():
             self._undecided, self._due, self._kept = False, True, None
         return images
 
@@ -64,20 +78,33 @@ class RoutedOperator(BatchedOperator):
         device = self.objective.device.type
         if device == "cpu" and self._kept is not None:
             return False
+        seconds = self._watch.shortest
+        if seconds == math.inf:
+            return False
         trial = TRIALS.get(device, TRIALS["cuda"])
         remaining = max(self.expect - self.products, self.products)
-        return trial.pays(remaining, self._seconds, self.objective.batch_count)
+        return trial.pays(remaining, seconds, self.objective.batch_count)
 
     def _begin(self, batch: Batch, count: int, budget: int) -> None:
         if self._due:
             self._due = False
             self._follow(choose_route(self.objective, batch, self.truth, budget, count))
+            return
+        many = self.expect >= RECORDED_FROM and budget > 0
+        if self._undecided and not self._begun and many:
+            recorded = recorded_truth(self.truth, self.objective, batch)
+            if recorded is not None:
+                self._follow(Choice(recorded))
 
     def _refuse_to_keep(self) -> None:
         if self.replays:
             # Recordings that are not kept would be made again for every product.
-            truth = resolve_route(self.truth, self.name)
-            self._follow(replace(self.choice, route=truth))
+            self._return_to_truth()
+
+    def _return_to_truth(self, failures: dict[str, str] | None = None) -> None:
+        truth = resolve_route(self.truth, self.name)
+        seen = {**self.choice.failures, **(failures or {})}
+        self._follow(replace(self.choice, route=truth, failures=seen))
 
     def _follow(self, choice: Choice) -> None:
         self.choice = choice
@@ -89,4 +116,10 @@ class RoutedOperator(BatchedOperator):
         )
 
     def _prepare(self, batch: Batch) -> BatchProduct:
+        route = self.choice.route
+        if self.replays and self._auto:
+            try:
+                return route.prepare(self.objective, batch)
+            except FAILURES as error:
+                self._return_to_truth({route.name: in_words(error)})
         return self.choice.route.prepare(self.objective, batch)

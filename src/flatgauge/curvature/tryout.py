@@ -10,26 +10,23 @@ from typing import TypeVar
 
 import torch
 
+from flatgauge.curvature.agreement import AGREEMENT, check_agreement, difference
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import can_be_kept, kept_bytes
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, gaussian, generator, norm
+from flatgauge.vectors import Params, gaussian, generator
 
 T = TypeVar("T")
+FAILURES = (RuntimeError, FlatgaugeError)
 REPEATS = 3
 # A candidate this much slower than the best at its first run is not run again.
 HOPELESS = 2.0
 CHECKED_SAMPLES = 16
 # One alone could hide a wrong layout of several.
 CHECKED_VECTORS = 2
-# The relative difference of two products in float64 that is rounding.
-AGREEMENT = 1e-9
-# The same in the working precision, where it only shows what is wrong altogether.
-COARSE_AGREEMENT = {torch.float64: 1e-7, torch.float32: 1e-3}
-TF32_AGREEMENT = 0.05
 
 
 class Tryout:
@@ -76,7 +73,7 @@ class Tryout:
             found = self._attempt(route, lambda one=route: self._in_double(one))
             if found is not None:
                 pairs = zip(found, right, strict=True)
-                wrong = max(_difference(one, other) for one, other in pairs)
+                wrong = max(difference(one, other) for one, other in pairs)
                 self.disagreements[route.name] = wrong
         allowed = [n for n, wrong in self.disagreements.items() if wrong <= AGREEMENT]
         return [one for one in candidates if one.name in allowed]
@@ -102,9 +99,8 @@ class Tryout:
         """The result, or None and a note where a route fails or does not fit."""
         try:
             return run()
-        except (RuntimeError, FlatgaugeError) as error:
-            first = next(iter(str(error).strip().splitlines()), "")
-            self.failures[route.name] = f"{type(error).__name__}: {first}"
+        except FAILURES as error:
+            self.failures[route.name] = in_words(error)
             return None
         finally:
             if self.objective.device.type == "cuda":
@@ -148,21 +144,14 @@ class Tryout:
         if self._image is None:
             self._image = image
             return
-        allowed = COARSE_AGREEMENT[self.objective.dtype]
-        if self.objective.precision == "tf32":
-            allowed = max(allowed, TF32_AGREEMENT)
-        wrong = _difference(image, self._image)
-        if wrong > allowed:
-            raise RuntimeError(f"its product is off by {wrong:.1e} on the first batch")
+        check_agreement(image, self._image, self.objective)
+
+
+def in_words(error: Exception) -> str:
+    """The first line of what a route failed with."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first}"
 
 
 def _draw(objective: Objective, count: int) -> list[Params]:
     return [gaussian(objective.parameters, generator(seed)) for seed in range(count)]
-
-
-def _difference(found: Params, right: Params) -> float:
-    """The relative distance; infinite if it is no number."""
-    distance, size = float(norm(add(found, right, -1.0))), float(norm(right))
-    if not math.isfinite(distance):
-        return math.inf
-    return distance / size if size > 0 else distance

@@ -27,8 +27,19 @@ def inner_products(
     >>> inner_products(torch.ones(1, 3000), torch.ones(1, 3000)).item()
     3000.0
     """
-    with _full_precision(left):
+    with full_precision(left):
         return _inner_products(left, right)
+
+
+def without_parts_along(
+    rows: Float[Tensor, "m n"], vector: Float[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """The vector less its components along orthonormal rows.
+
+    Without the context of `full_precision`, in which the caller has to be.
+    """
+    shares = _inner_products(rows, vector[None])[:, 0]
+    return vector - shares.to(rows.dtype) @ rows
 
 
 def _inner_products(left: Tensor, right: Tensor) -> Tensor:
@@ -44,10 +55,10 @@ def combination(
     weights: Float[Tensor, "... m"], rows: Float[Tensor, "m n"]
 ) -> Float[Tensor, "... n"]:
     """The rows, added up with each set of weights, or with the only one."""
-    with _full_precision(rows):
+    with full_precision(rows):
         return weights.to(rows.dtype) @ rows
 
 
-def _full_precision(like: Tensor) -> AbstractContextManager[None]:
+def full_precision(like: Tensor) -> AbstractContextManager[None]:
     """Users may have made float32 products coarser; no other dtype has such a choice."""
     return precision(like.device) if like.dtype == torch.float32 else nullcontext()

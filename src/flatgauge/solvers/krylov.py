@@ -13,8 +13,13 @@ from torch import Tensor
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.errors import NonFiniteError
 from flatgauge.shapes import Float
-from flatgauge.solvers.inner import combination, inner_products
-from flatgauge.vectors import generator
+from flatgauge.solvers.inner import (
+    combination,
+    full_precision,
+    inner_products,
+    without_parts_along,
+)
+from flatgauge.vectors import generator, unravel
 
 
 def random_start(
@@ -114,11 +119,14 @@ class Lanczos:
             NonFiniteError: if the product is NaN or infinite.
         """
         current = self._store(self._next)
-        image = self.operator.multiply_flat(current[:, None])[:, 0]
-        alpha = torch.dot(current.double(), image.double())
-        image = self._orthogonalized(image)
+        product = self.operator.multiply_flat(current[:, None], check=False)[:, 0]
+        alpha = torch.dot(current.double(), product.double())
+        image = self._orthogonalized(product)
         beta = image.double().norm()
         numbers = torch.stack([alpha, beta]).tolist()
+        if not all(map(math.isfinite, numbers)):
+            # It may know the parameter that is to blame.
+            self.operator.check([unravel(product, self.operator.space)])
         require_finite(numbers)
         self.alphas.append(numbers[0])
         self.betas.append(numbers[1])
@@ -162,12 +170,10 @@ class Lanczos:
         return max(self.scale, *(left + abs(mid) + right for left, mid, right in rows))
 
     def _orthogonalized(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        for _ in range(2):
-            for block in (self._deflated, *self._filled()):
-                if not block.shape[0]:
-                    continue
-                shares = inner_products(block, vector[None])[:, 0]
-                vector = vector - combination(shares, block)
+        blocks = [b for b in (self._deflated, *self._filled()) if b.shape[0]]
+        with full_precision(vector):
+            for block in blocks * 2:
+                vector = without_parts_along(block, vector)
         return vector
 
     def _filled(self) -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 
 from flatgauge.curvature.operator import BatchProduct
@@ -12,7 +14,10 @@ from flatgauge.objective import Objective
 
 
 class KeptCudaGraph(Variant):
-    """Neither the launches nor what does not depend on the vector is done again."""
+    """Neither the launches nor what does not depend on the vector is done again.
+
+    Refused where the device is still busy with a batch long after it was launched.
+    """
 
     order = 3
     words = "kept CUDA graph"
@@ -32,8 +37,14 @@ class KeptCudaGraph(Variant):
         if self._desk is None or self._desk.objective is not objective:
             self._desk = Desk.of(objective)
         stream = self._desk.stream
+        stream.synchronize()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
+            started = time.perf_counter()
             product = self.inner.prepare(objective, batch)
+            launched = time.perf_counter()
+            stream.synchronize()
+        if time.perf_counter() - launched > launched - started:
+            raise RuntimeError("launches do not show: computing takes longer.")
         recording = record(lambda vector: product([vector])[0], self._desk)
         return lambda vectors: [recording.product(vector) for vector in vectors]

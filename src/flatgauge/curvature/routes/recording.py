@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 
+from flatgauge.curvature.agreement import check_agreement
+from flatgauge.memory import cached_memory, free_memory
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, copied, copy_into, zeros_like
 
@@ -30,12 +33,12 @@ class Desk:
 
     @classmethod
     def of(cls, objective: Objective) -> Desk:
-        """A new one, on the objective's device."""
+        """A new one, on the objective's device; the first vector is the point itself."""
         return cls(
             objective,
             torch.cuda.Stream(objective.device),
             torch.cuda.graph_pool_handle(),
-            zeros_like(objective.parameters),
+            copied(objective.parameters),
             zeros_like(objective.parameters),
         )
 
@@ -56,36 +59,50 @@ class Recording:
 
 
 def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
-    """Record a product whose own tensors live on the desk's stream, warmed up before."""
+    """Record a product whose own tensors live on the desk's stream.
+
+    Raises:
+        RuntimeError: if it waits for the device, or if a replay gives something else.
+    """
     caller = torch.cuda.current_stream()
     # A capture that fails leaves its own stream as the current one.
     with torch.cuda.stream(caller):
         desk.stream.wait_stream(caller)
         with torch.cuda.stream(desk.stream):
-            product(desk.vector)
             with _no_waiting():
-                product(desk.vector)
-        graph = torch.cuda.CUDAGraph()
-        # What the warm-up took is not in the recordings' own pool.
-        torch.cuda.empty_cache()
-        # Not "global": other threads may go on with what a capture forbids.
-        capture = torch.cuda.graph(
-            graph,
-            pool=desk.pool,
-            stream=desk.stream,
-            capture_error_mode="thread_local",
-        )
-        with _no_garbage(), capture:
-            copy_into(desk.image, product(desk.vector))
+                image = product(desk.vector)
+            graph = _capture(product, desk)
         caller.wait_stream(desk.stream)
+        graph.replay()
+        check_agreement(desk.image, image, desk.objective)
     return Recording(desk, product, graph)
+
+
+def _capture(product: Callable[[Params], Params], desk: Desk) -> torch.cuda.CUDAGraph:
+    device = desk.objective.device
+    # What was used so far is not in the recordings' own pool. torch.cuda.graph would
+    # always give it back, which takes longer than all the rest.
+    if cached_memory(device) > free_memory(device) / 2:
+        torch.cuda.empty_cache()
+    graph = torch.cuda.CUDAGraph()
+    with _no_garbage():
+        # Not "global": other threads may go on with what a capture forbids.
+        graph.capture_begin(pool=desk.pool, capture_error_mode="thread_local")
+        try:
+            copy_into(desk.image, product(desk.vector))
+        finally:
+            graph.capture_end()
+    return graph
 
 
 @contextmanager
 def _no_waiting() -> Iterator[None]:
     """Refuse code that waits: torch does not clean up after a capture that fails."""
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        # That the mode does not see everything.
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
