@@ -12,13 +12,19 @@ from papers.rangamani2019.minima import (
     MEASURES,
     PROTOCOL_TITLES,
     Cell,
+    Measure,
     cells,
     logarithm,
     sides,
     title_of,
 )
 from papers.rangamani2019.statistics import Paired, spread
-from papers.rangamani2019.table4 import NETWORKS, PAPERS_MEASURE, PROTOCOLS
+from papers.rangamani2019.table4 import (
+    NETWORKS,
+    PAPERS_MEASURE,
+    PROTOCOLS,
+    SPECTRAL,
+)
 
 NEAR = 3.0
 
@@ -130,9 +136,27 @@ def details(results: Results) -> str:
     return "\n".join(parts)
 
 
-def left_out(found: list[Cell]) -> int:
-    """How many pairs were not used, over all cells and measures."""
-    return sum(cell.compare(one).left_out for cell in found for one in MEASURES)
+def left_out(found: list[Cell]) -> str:
+    """How many pairs were not used, measure by measure, and what the library said."""
+    every = sum(len(cell.small) for cell in found)
+    said = []
+    for one in MEASURES:
+        count = sum(cell.compare(one).left_out for cell in found)
+        if count:
+            said.append(f"- {one.label}: {count} of {every} pairs. {_why(found, one)}")
+    if not said:
+        return "None was."
+    return "Left out were:\n\n" + "\n".join(said)
+
+
+def _why(found: list[Cell], measure: Measure) -> str:
+    """What the library said about the first value that is not trusted."""
+    for cell in found:
+        for network in (*cell.small, *cell.large):
+            message = network["measures"][measure.request].get("message")
+            if message:
+                return f"For one of them the library says: {message.rstrip('.')}."
+    return ""
 
 
 def exponent(orders: float) -> str:
@@ -156,8 +180,8 @@ def largest_error(found: list[Cell]) -> float:
         measure["uncertainty"] / abs(measure["value"])
         for cell in found
         for network in (*cell.small, *cell.large)
-        for measure in network["measures"].values()
-        if measure.get("uncertainty") and measure["value"]
+        for request, measure in network["measures"].items()
+        if request in SPECTRAL and measure.get("uncertainty") and measure["value"]
     ]
     return max(measures, default=0.0)
 

@@ -27,6 +27,8 @@ class Measure:
         unmoved_by: the rescalings that it claims not to notice.
         loss: the loss whose curvature it sees, where it sees one.
         logarithmic: whether the stored value is a natural logarithm.
+        volume: whether it is that of a volume in n dimensions, which is larger for
+            flatter minima: the inverse of its n-th root is compared.
     """
 
     request: str
@@ -34,6 +36,7 @@ class Measure:
     unmoved_by: str
     loss: str = "cross-entropy"
     logarithmic: bool = False
+    volume: bool = False
 
 
 NORMALIZED = "normalized-cross-entropy"
@@ -72,6 +75,28 @@ MEASURES = (
         "product of the layers' spectral norms",
         NOTHING,
         logarithmic=True,
+    ),
+    Measure("epsilon-sharpness", "ε-sharpness", NOTHING),
+    Measure("riemannian-sharpness", "Riemannian ε-sharpness", LAYERS),
+    Measure(
+        "riemannian-sharpness[metric=node]",
+        "Riemannian ε-sharpness, node metric",
+        NODES,
+    ),
+    Measure(
+        "volume-flatness", "volume of the flat region, inverse", NOTHING, volume=True
+    ),
+    Measure(
+        f"normalized-sharpness-direct{CROSS_ENTROPY}",
+        "normalized sharpness, direct search",
+        NODES,
+    ),
+    Measure("pac-bayes-bound", "PAC-Bayes bound", LAYERS, NORMALIZED),
+    Measure(
+        "pac-bayes-bound[posterior=node]",
+        "PAC-Bayes bound, node posterior",
+        NODES,
+        NORMALIZED,
     ),
 )
 
@@ -162,6 +187,8 @@ def logarithm(network: dict[str, Any], measure: Measure) -> float | None:
     value = found["value"]
     if value is None or not math.isfinite(value):
         return None
+    if measure.volume:
+        return -value / found["dimension"]
     return value if measure.logarithmic else _log(value)
 
 

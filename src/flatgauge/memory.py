@@ -20,7 +20,12 @@ def free_memory(device: torch.device) -> int:
 
 def cached_memory(device: torch.device) -> int:
     """Bytes that torch holds on a GPU without using them."""
-    return torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return _current("reserved_bytes", device) - _current("allocated_bytes", device)
+
+
+def _current(what: str, device: torch.device) -> int:
+    # torch.cuda.memory_allocated makes a table of all the statistics, which takes longer.
+    return torch.cuda.memory_stats_as_nested_dict(device)[what]["all"]["current"]
 
 
 def memory_budget(device: torch.device, given: int | None) -> int:
@@ -44,12 +49,12 @@ class AllocatedBytes:
         self.total = 0
 
     def __enter__(self) -> AllocatedBytes:
-        self.total = -torch.cuda.memory_allocated(self.device)
+        self.total = -_current("allocated_bytes", self.device)
         return self
 
     def __exit__(self, *error: object) -> None:
         # Below 0 where garbage was collected meanwhile.
-        self.total = max(0, self.total + torch.cuda.memory_allocated(self.device))
+        self.total = max(0, self.total + _current("allocated_bytes", self.device))
 
 
 class SavedBytes:

@@ -31,7 +31,7 @@ from papers.rangamani2019.statistics import (
     spread,
     t_test,
 )
-from papers.rangamani2019.table4 import DIAGONAL, FISHER, SPECTRAL, name_of
+from papers.rangamani2019.table4 import name_of
 from papers.runner import ROOT
 from papers.store import load, plain
 
@@ -48,7 +48,8 @@ def stored() -> Results:
 
 def network(seed: int, norm: float | None, loss: float, **changes: Any) -> dict:
     """A stored network whose measures are all alike."""
-    values = {m.request: {"value": norm, "status": "CONVERGED"} for m in MEASURES}
+    alike = {"value": norm, "status": "CONVERGED", "dimension": 100}
+    values = {m.request: dict(alike) for m in MEASURES}
     return {
         "seed": seed,
         "epochs": 10,
@@ -173,6 +174,9 @@ def test_logarithms():
     assert logarithm(one, NORM) == math.log(8)
     assert log_quotient(one) == pytest.approx(math.log(4))
     assert log_quotient(network(0, 8.0, 0.0)) is None
+    volume = next(m for m in MEASURES if m.volume)
+    one["measures"][volume.request]["value"] = -250.0
+    assert logarithm(one, volume) == 2.5
     product = next(m for m in MEASURES if m.logarithmic)
     one["measures"][product.request]["value"] = -3.0
     assert logarithm(one, product) == -3.0
@@ -190,18 +194,24 @@ def test_pairs_are_matched_by_seed():
 
 def test_declared_as_in_the_library():
     assert [m.request for m in MEASURES if m.unmoved_by == NOTHING]
-    assert {m.request for m in MEASURES} == {*SPECTRAL, *DIAGONAL, *FISHER}
+    declared = {
+        request
+        for run in PAPER.runs(False)
+        for request in run.settings.get("measures", ())
+    }
+    assert {m.request for m in MEASURES} == declared
     known = {info.name: info for info in fg.list_measures()}
     for one in MEASURES:
         name, _, text = one.request.rstrip("]").partition("[")
         pairs = [item.split("=") for item in text.split(",") if item]
         options = {key: parse_value(value) for key, value in pairs}
-        claims = known[name].invariant_to(options, one.loss)
+        claims = known[name].invariant_to(known[name].complete(options), one.loss)
         layers, nodes = "layer-rescale" in claims, "node-rescale" in claims
         unmoved = NODES if nodes else LAYERS if layers else NOTHING
         assert one.unmoved_by == unmoved
         assert one.logarithmic == known[name].logarithmic
-        assert known[name].flatter == "smaller"
+        assert (known[name].flatter == "larger") == one.volume
+    assert {m.request.split("[")[0] for m in MEASURES} == set(known)
 
 
 @pytest.fixture(scope="module")
@@ -310,7 +320,8 @@ def test_values_left_out_are_counted():
     runs = pair("authors", "fc", [(None, 1e-4), (1.0, 1e-4)], [(5.0, 1e-4)] * 2)
     text = " ".join(PAPER.page(Results(runs), EXPECTED).split())
     assert "small, 1 of 1, 1 left out, p = 1, 10^0.70" in text
-    assert f"together with its pair: {len(MEASURES)} were" in text
+    for one in MEASURES:
+        assert f"- {one.label}: 1 of 2 pairs." in text
     assert "1 ± 0 (1 left out)" in text
 
 

@@ -16,8 +16,9 @@ LEFT = 0.01
 TARGET = 0.05
 # How far the loss's slope may be from the penalty's, relative to the latter.
 IMBALANCE = 0.5
-# The largest variance to start from, in units of the mean squared weight.
-CAP = 100.0
+# The largest variance to start from, in units of the mean squared weight. Units that are
+# off have no curvature but wake up under more noise, and the descent has a long way back.
+CAP = 1.0
 
 
 def _claims(options, loss: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,8 +22,8 @@ from flatgauge.vectors import Params, copied, copy_into, zeros_like
 class Desk:
     """What all recordings of one objective share, so that only one may run at a time.
 
-    They run on one stream and take their memory from one pool, read `vector` and write
-    `image`.
+    They are recorded on one stream and take their memory from one pool, read `vector`
+    and write `image`.
     """
 
     objective: Objective
@@ -36,7 +37,7 @@ class Desk:
         """A new one, on the objective's device; the first vector is the point itself."""
         return cls(
             objective,
-            torch.cuda.Stream(objective.device),
+            _stream(objective.device),
             torch.cuda.graph_pool_handle(),
             copied(objective.parameters),
             zeros_like(objective.parameters),
@@ -58,8 +59,15 @@ class Recording:
         return copied(self.desk.image)
 
 
-def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
+def record(
+    product: Callable[[Params], Params], desk: Desk, *, warmed: bool = False
+) -> Recording:
     """Record a product whose own tensors live on the desk's stream.
+
+    Args:
+        product: what to record.
+        desk: what it shares with others.
+        warmed: whether all that it does once for all has been done before.
 
     Raises:
         RuntimeError: if it waits for the device, or if a replay gives something else.
@@ -69,6 +77,8 @@ def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
     with torch.cuda.stream(caller):
         desk.stream.wait_stream(caller)
         with torch.cuda.stream(desk.stream):
+            if not warmed:
+                product(desk.vector)
             with _no_waiting():
                 image = product(desk.vector)
             graph = _capture(product, desk)
@@ -76,6 +86,17 @@ def record(product: Callable[[Params], Params], desk: Desk) -> Recording:
         graph.replay()
         check_agreement(desk.image, image, desk.objective)
     return Recording(desk, product, graph)
+
+
+_own = threading.local()
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which this thread records; torch keeps memory for each stream."""
+    streams = vars(_own).setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)
+    return streams[device]
 
 
 def _capture(product: Callable[[Params], Params], desk: Desk) -> torch.cuda.CUDAGraph:
