@@ -64,7 +64,7 @@ def timings(
         "flatgauge": lambda: hessian @ named,
     }
     for warm_up in contestants.values():
-        for _ in range(2):  # the trial of routes comes after the first products
+        for _ in range(3):  # the trial of routes comes after the first products
             once(warm_up, device)
     theirs, failures = build_all(
         {name: partial(b, model, batches) for name, b in peers.PRODUCTS.items()},

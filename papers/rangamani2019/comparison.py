@@ -123,7 +123,7 @@ def details(results: Results) -> str:
     parts = []
     for cell in cells(results):
         small, large = cell.sizes
-        rows = [_row(measure.label, cell.compare(measure)) for measure in MEASURES]
+        rows = [_row(one.label, cell.compare(one)) for one in MEASURES if cell.has(one)]
         rows.append(_row("train loss", cell.compare_losses()))
         rows.append(_row("the paper's measure / train loss", cell.compare_quotients()))
         head = ["", f"batches of {small}", f"batches of {large}", "ratio"]
@@ -138,9 +138,9 @@ def details(results: Results) -> str:
 
 def left_out(found: list[Cell]) -> str:
     """How many pairs were not used, measure by measure, and what the library said."""
-    every = sum(len(cell.small) for cell in found)
     said = []
     for one in MEASURES:
+        every = sum(len(cell.small) for cell in found if cell.has(one))
         count = sum(cell.compare(one).left_out for cell in found)
         if count:
             said.append(f"- {one.label}: {count} of {every} pairs. {_why(found, one)}")
@@ -153,7 +153,7 @@ def _why(found: list[Cell], measure: Measure) -> str:
     """What the library said about the first value that is not trusted."""
     for cell in found:
         for network in (*cell.small, *cell.large):
-            message = network["measures"][measure.request].get("message")
+            message = network["measures"].get(measure.request, {}).get("message")
             if message:
                 return f"For one of them the library says: {message.rstrip('.')}."
     return ""
@@ -274,7 +274,7 @@ def _range(values: list[int]) -> str:
 
 def _cell(found: Paired) -> str:
     if found.orders is None:
-        return "no usable pair"
+        return "no usable pair" if found.left_out else NOT_RUN
     wins = found.small_is_smaller
     if found.smaller == "large":
         wins = found.pairs - wins

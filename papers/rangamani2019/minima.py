@@ -125,8 +125,15 @@ class Cell:
         return title_of(self.protocol, self.network)
 
     def compare(self, measure: Measure) -> Paired:
-        """The measure at small against large batches."""
+        """The measure at small against large batches; no pair where it was not run."""
+        if not self.has(measure):
+            return compare([], [])
         return self._compare(lambda network: logarithm(network, measure))
+
+    def has(self, measure: Measure) -> bool:
+        """Whether the measure was part of the runs."""
+        networks = (*self.small, *self.large)
+        return any(measure.request in network["measures"] for network in networks)
 
     def compare_losses(self) -> Paired:
         """The train losses."""

@@ -53,6 +53,29 @@ def test_recordings_do_not_outlive_their_batch_or_point():
             assert_close(fg.Hessian(here, route) @ vector, truth, 1e-9)
 
 
+@pytest.mark.parametrize("matrix", [fg.Hessian, fg.GaussNewton])
+@pytest.mark.parametrize("case", ["mlp", "lenet", "gpt"])
+def test_small_networks_are_recorded_at_once(case, matrix):
+    objective = CASES[case].objective(device="cuda")
+    operator = matrix(objective)
+    for seed in range(3):
+        vector = random_vector(objective, seed)
+        truth = matrix(objective, operator.truth) @ vector
+        assert_close(operator @ vector, truth, 1e-9)
+    assert operator.choice.route.name.endswith("kept CUDA graph")
+
+
+def test_large_products_are_not_recorded():
+    model = nn.Sequential(nn.Linear(2000, 4000), nn.ReLU(), nn.Linear(4000, 10))
+    data = (torch.randn(50_000, 2000), torch.randint(10, (50_000,)))
+    objective = fg.Objective(model, data, device="cuda", batch_size=50_000)
+    hessian = fg.Hessian(objective)
+    for seed in range(2):
+        _ = hessian @ random_vector(objective, seed)
+    assert hessian.choice.route.name == "double-backward"
+    assert "launches do not show" in next(iter(hessian.choice.failures.values()))
+
+
 def test_coarse_products_bound_what_is_certified():
     data = CASES["mlp"].data()
     model = CASES["mlp"].model().float().cuda()

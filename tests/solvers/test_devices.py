@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import CASES
 
+import flatgauge as fg
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.density import spectral_density
 from flatgauge.solvers.inner import combination, inner_products
@@ -55,3 +57,12 @@ def test_the_users_coarse_products_do_not_reach_the_basis():
         assert place.fp32_precision == "tf32"
     finally:
         place.fp32_precision = before
+
+
+def test_noise_on_a_gpu_is_that_on_the_host():
+    host = CASES["mlp"].objective()
+    device = CASES["mlp"].objective(device="cuda")
+    request = "normalized-sharpness-direct[lam=1000.0,steps=20,draws=20]"
+    one, other = (fg.measure(o, request)[request] for o in (host, device))
+    assert other.value == pytest.approx(one.value, rel=1e-6)
+    assert other.uncertainty == pytest.approx(one.uncertainty, rel=1e-6)

@@ -108,8 +108,12 @@ def recorded_truth(truth: str, objective: Objective, batch: Batch) -> Route | No
     The recording sees to it itself that it is right, and that it pays.
     """
     inner = ROUTES[truth]()
-    fitting = (v for v in VARIANTS if v.replays and v.suits(inner, objective, batch))
-    return next((variant(inner) for variant in fitting), None)
+    for variant in VARIANTS:
+        if variant.replays and variant.suits(inner, objective, batch):
+            route = variant(inner)
+            route.hesitant = True
+            return route
+    return None
 
 
 def _candidates(truth: str, count: int) -> list[type[Route]]:

@@ -74,7 +74,7 @@ class NoiseScales:
         self.matrices = matrices
         self.lam = lam
         self._squares = [
-            (name, part.cpu())
+            (name, part)
             for name, matrix in matrices.items()
             for part in matrix.matrices(objective.parameters[name].double().square())
         ]
@@ -82,9 +82,9 @@ class NoiseScales:
     def descend(self, logs: LogScales, steps: int, seed: int) -> LogScales:
         """Adam with a rate that falls to 0; the mean of the second half of its path."""
         random = generator(seed)
-        leaves = [log.clone() for log in logs]
+        leaves = [log.to(self.objective.device, copy=True) for log in logs]
         adam = torch.optim.Adam(leaves, lr=RATE, betas=(0.9, 0.99))
-        mean, count = [torch.zeros_like(log) for log in logs], 0
+        mean, count = [torch.zeros_like(leaf) for leaf in leaves], 0
         for step in range(steps):
             adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
             drawn = [self._pair(leaves, random)[1] for _ in range(PAIRS)]
@@ -174,8 +174,8 @@ class NoiseScales:
         """Sums over rows and over columns of each separate matrix."""
         for name, matrix in self.matrices.items():
             for part in matrix.matrices(change[name].double()):
-                yield part.sum(1).cpu()
-                yield part.sum(0).cpu()
+                yield part.sum(1)
+                yield part.sum(0)
 
     def _penalties(self, logs: LogScales) -> tuple[LogScales, dict[str, float]]:
         """Σ W² / (2λs) of each row and column, and of each parameter."""

@@ -42,11 +42,13 @@ class Variant(Route):
 
     Variants are put around a route in ascending `order`, each at most once; `words` name
     what is different; `launches` says that kernels are only launched in another way.
+    A `hesitant` one raises a RuntimeError where it does not seem to pay.
     """
 
     order: ClassVar[int]
     words: ClassVar[str]
     launches: ClassVar[bool] = False
+    hesitant: bool = False
 
     def __init__(self, inner: Route):
         self.inner = inner

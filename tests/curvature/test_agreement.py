@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from cases import CASES, random_vector
+
+from flatgauge.curvature.agreement import check_agreement, difference
+from flatgauge.vectors import scale
+
+
+def test_relative_distances_by_hand():
+    right = {"a": torch.tensor([3.0, 4.0]).double()}
+    assert difference({"a": torch.tensor([3.0, 4.5]).double()}, right) == 0.1
+    assert difference({"a": torch.tensor([3.0, math.nan]).double()}, right) == math.inf
+    zero = scale(right, 0.0)
+    assert difference(zero, zero) == 0
+    assert difference(right, zero) == 5
+
+
+def test_only_what_is_wrong_altogether_is_refused():
+    objective = CASES["mlp"].objective()
+    right = random_vector(objective)
+    check_agreement(scale(right, 1 + 1e-8), right, objective)
+    with pytest.raises(RuntimeError, match=r"off by 1.0e-06"):
+        check_agreement(scale(right, 1 + 1e-6), right, objective)
