@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from papers.experiment import Results, Run
@@ -90,15 +92,29 @@ def provenance(results: Results) -> str:
     def all_of(name: str) -> str:
         return ", ".join(sorted({fact[name] for fact in facts}))
 
-    devices: dict[str, float] = {}
+    devices: dict[str, list[dict[str, Any]]] = {}
     for record in results.records.values():
-        device = record["provenance"]["device"]
-        devices[device] = devices.get(device, 0.0) + record["times"]["seconds"]
-    times = ", ".join(f"{devices[one]:.1f} s on {one}" for one in sorted(devices))
+        devices.setdefault(record["provenance"]["device"], []).append(record["times"])
+    times = ", ".join(f"{_spent(devices[one])} on {one}" for one in sorted(devices))
     return (
         f"Made with flatgauge {all_of('flatgauge')} (commit {all_of('commit')}), torch "
         f"{all_of('torch')} and Python {all_of('python')}. The runs took {times}.\n"
     )
+
+
+def _spent(times: list[dict[str, Any]]) -> str:
+    """The time that passed while any of the runs was made."""
+    ends = [datetime.fromisoformat(one["finished"]).timestamp() for one in times]
+    spans = [(end - one["seconds"], end) for end, one in zip(ends, times, strict=True)]
+    passed, until = 0.0, -math.inf
+    for start, end in sorted(spans):
+        passed += max(0.0, end - max(start, until))
+        until = max(until, end)
+    total = sum(one["seconds"] for one in times)
+    # Ends are known to the second.
+    if passed > total - len(times):
+        return f"{total:.1f} s"
+    return f"{passed:.0f} s (several runs at a time, {total:.0f} s in all)"
 
 
 def run_again(name: str, runs: Sequence[Run], results: Results) -> str:

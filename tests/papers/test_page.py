@@ -68,13 +68,22 @@ def test_agreement(expected, found, same):
     assert agrees(expected, found, 0.01) is same
 
 
-def record(device: str, seconds: float) -> dict:
+def record(device: str, seconds: float, minute: int = 0) -> dict:
     facts = {"flatgauge": "1", "torch": "2", "python": "3", "commit": "abc"}
-    return {"provenance": facts | {"device": device}, "times": {"seconds": seconds}}
+    times = {"seconds": seconds, "finished": f"2026-01-01T12:{minute:02}:00+00:00"}
+    return {"provenance": facts | {"device": device}, "times": times}
+
+
+def test_runs_at_the_same_time_count_once():
+    spans = {"a": (60.0, 1), "b": (90.0, 2), "c": (30.0, 2), "d": (60.0, 9)}
+    records = {name: record("H200", *span) for name, span in spans.items()}
+    text = provenance(Results(records))
+    # From 12:00:00 to 12:02:00, and the minute before 12:09.
+    assert "180 s (several runs at a time, 240 s in all) on H200" in text
 
 
 def test_provenance_adds_the_times_of_each_device():
-    records = {"first": record("cpu", 1.0), "second": record("cpu", 2.0)}
+    records = {"first": record("cpu", 1.0), "second": record("cpu", 2.0, minute=1)}
     text = provenance(Results(records | {"third": record("H200", 4.0)}))
     assert "flatgauge 1 (commit abc), torch 2 and Python 3" in text
     assert "4.0 s on H200, 3.0 s on cpu" in text

@@ -27,9 +27,9 @@ AGREEMENT = 1e-8
 CHECKED_SAMPLES = 3
 CHECKED_SLOTS = 2
 # The part of the memory budget that the taps of one piece of a batch may fill, and
-# what a number takes with the copies that are made of it.
+# what is held of each of their numbers, with the copies that are made of some.
 MEMORY_SHARE = 4
-BYTES_AN_ENTRY = 16
+COPIES = 2
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class SquaredGradients:
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
         room = memory_budget(self.objective.device, None) // MEMORY_SHARE
-        step = max(1, room // (BYTES_AN_ENTRY * max(self._entries, 1)))
+        each = COPIES * self.objective.dtype.itemsize * max(self._entries, 1)
+        step = max(1, room // each)
         length = sample_length(batch)
         if step >= length:
             yield batch
