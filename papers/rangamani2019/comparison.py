@@ -11,20 +11,13 @@ from papers.page import NOT_RUN, number, table
 from papers.rangamani2019.minima import (
     MEASURES,
     PROTOCOL_TITLES,
-    Cell,
-    Measure,
     cells,
     logarithm,
     sides,
     title_of,
 )
 from papers.rangamani2019.statistics import Paired, spread
-from papers.rangamani2019.table4 import (
-    NETWORKS,
-    PAPERS_MEASURE,
-    PROTOCOLS,
-    SPECTRAL,
-)
+from papers.rangamani2019.table4 import NETWORKS, PAPERS_MEASURE, PROTOCOLS
 
 NEAR = 3.0
 
@@ -136,29 +129,6 @@ def details(results: Results) -> str:
     return "\n".join(parts)
 
 
-def left_out(found: list[Cell]) -> str:
-    """How many pairs were not used, measure by measure, and what the library said."""
-    said = []
-    for one in MEASURES:
-        every = sum(len(cell.small) for cell in found if cell.has(one))
-        count = sum(cell.compare(one).left_out for cell in found)
-        if count:
-            said.append(f"- {one.label}: {count} of {every} pairs. {_why(found, one)}")
-    if not said:
-        return "None was."
-    return "Left out were:\n\n" + "\n".join(said)
-
-
-def _why(found: list[Cell], measure: Measure) -> str:
-    """What the library said about the first value that is not trusted."""
-    for cell in found:
-        for network in (*cell.small, *cell.large):
-            message = network["measures"].get(measure.request, {}).get("message")
-            if message:
-                return f"For one of them the library says: {message.rstrip('.')}."
-    return ""
-
-
 def exponent(orders: float) -> str:
     """Orders of magnitude with two digits, never as -0.00.
 
@@ -172,18 +142,6 @@ def printed_orders(entry: dict[str, Any]) -> float:
     """The orders of magnitude between the two rows that the paper prints."""
     small, large = (row["norm"][0] for row in entry["rows"])
     return math.log10(large / small)
-
-
-def largest_error(found: list[Cell]) -> float:
-    """The largest relative error bound among the values that were used."""
-    measures = [
-        measure["uncertainty"] / abs(measure["value"])
-        for cell in found
-        for network in (*cell.small, *cell.large)
-        for request, measure in network["measures"].items()
-        if request in SPECTRAL and measure.get("uncertainty") and measure["value"]
-    ]
-    return max(measures, default=0.0)
 
 
 def printed(expected: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from papers.experiment import Results
 from papers.page import number
-from papers.rangamani2019 import cause, comparison, simulations
+from papers.rangamani2019 import cause, comparison, simulations, trust
 from papers.rangamani2019.minima import cells
 
 CLAIMS = """\
@@ -54,8 +54,8 @@ to [0, 1]:
 
 The fully connected network has five hidden layers of 512; LeNet is the C1 of Table 3. With
 both batch sizes the network of a seed starts from the same weights. The networks are measured
-on all training images, the fully connected ones in float64, LeNet in float32. Values are means
-± standard deviations over the seeds.
+on all training images (but for four measures, see below), the fully connected ones in float64,
+LeNet in float32. Values are means ± standard deviations over the seeds.
 """
 
 STORED = """\
@@ -73,14 +73,14 @@ ratios with the sums for all 2^{pairs} choices of their signs. The smallest two-
 {pairs} pairs can give is 2 / 2^{pairs} = {smallest}, so this test alone never reaches 5 %. The
 t-test, in the details below, assumes that the log ratios are normally distributed. There are
 many cells and no correction for that. The error bound of an eigenvalue is at most {error} of
-its value. The product of the spectral norms sees only the weights, not the loss.
+its value. The product of the spectral norms sees only the weights, not the loss. {bounds}
 
-Four measures search, which takes hundreds of passes, and see the first 10,000 training images
-only. The ε-sharpnesses are maxima over balls of radius 1e-3, from three starts each, to a
-projected gradient of 1 %. The volume is that of the points around the network whose loss is
-higher by less than 0.02, seen along 20 rays; the inverse of its n-th root is compared. The
-direct search looks for the best noise at λ = 60,000, the number of training images; it was
-made for LeNet only, since it takes a minute and more for each fully connected network.
+Four measures search, which takes hundreds of passes, and see 10,000 training images at most,
+the first ones. The ε-sharpnesses are maxima over balls of radius 1e-3, from three starts each,
+to a projected gradient of 1 %. The volume is that of the points around the network whose loss
+is higher by less than 0.02, seen along 20 rays; the inverse of its n-th root is compared. The
+direct search looks for the best noise at λ = 60,000, the number of MNIST's training images;
+it was made for LeNet only, since it takes a minute and more for each fully connected network.
 
 A value that is zero, negative or not trusted by the library is left out together with its
 pair. {left_out}
@@ -153,8 +153,9 @@ def _tests(results: Results, table4: list[dict[str, Any]]) -> list[str]:
         TESTS.format(
             pairs=pairs,
             smallest=number(2 / 2**pairs),
-            error=f"{comparison.largest_error(found):.2%}",
-            left_out=comparison.left_out(found),
+            error=f"{trust.largest_error(found):.2%}",
+            bounds=trust.bounds(found),
+            left_out=trust.left_out(found),
         ),
         comparison.summary(results, table4),
         comparison.details(results),

@@ -207,6 +207,11 @@ def check_finite(vector: Params, what: str) -> None:
         )
 
 
+def is_finite(vector: Params) -> bool:
+    """Whether every entry is a finite number."""
+    return _not_finite(vector) is None
+
+
 def check_finite_parameters(parameters: Params) -> None:
     """Raise if a parameter is not finite, naming it."""
     name = _not_finite(parameters)

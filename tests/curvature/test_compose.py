@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from cases import CASES, assert_close
 
 import flatgauge as fg
 from flatgauge.curvature.compose import Compressed, Scaled, Shifted
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.curvature.operator import DenseOperator
+from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.errors import NonFiniteError
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import (
     add,
@@ -75,3 +77,35 @@ def test_rounding_is_that_of_the_operator_inside():
         assert outside.rounding == 0.125
     assert Compressed(inside, lambda vector: vector).rounding == 0.125
     assert largest_eigenvalue(Shifted(inside, 1.0)).error_bound >= 0.125
+
+
+class Partly(SymmetricOperator):
+    """Finite on one part, not on the other."""
+
+    name = "odd"
+
+    def __init__(self):
+        self.space = {"good": torch.zeros(2).double(), "bad": torch.zeros(1).double()}
+
+    def _apply(self, vectors):
+        return [{**v, "bad": v["bad"] * float("nan")} for v in vectors]
+
+
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        (Partly(), r"the odd product with respect to 'bad' is not finite"),
+        (Scaled(Partly(), Partly().space), r"'bad' is not finite"),
+        (Shifted(Partly(), 1.0), r"'bad' is not finite"),
+        (
+            Compressed(Partly(), lambda v: scale(v, float(ravel(v).sum()))),
+            "a projected product is not finite",
+        ),
+    ],
+)
+def test_what_is_not_finite_is_named_where_it_can_be(operator, words):
+    vector = map_tensors(torch.ones_like, operator.space)
+    with pytest.raises(NonFiniteError, match=words):
+        _ = operator @ vector
+    with pytest.raises(NonFiniteError, match=words):
+        largest_eigenvalue(operator)

@@ -85,3 +85,32 @@ def test_coarse_products_bound_what_is_certified():
     found = fg.top_eigenvalues(coarse, k=1, tol=1e-5)
     assert found.status is fg.Status.NOT_CONVERGED
     assert found.error_bounds[0] >= 2**-10 * found.values[0]
+
+
+def test_one_operator_may_go_while_another_lives():
+    objectives = [CASES[case].objective(device="cuda") for case in ("mlp", "gpt")]
+    kept, gone = (fg.Hessian(objective) for objective in objectives)
+    vectors = [random_vector(objective) for objective in objectives]
+    truth = fg.Hessian(objectives[0], "double-backward") @ vectors[0]
+    for _ in range(2):
+        _ = gone @ vectors[1]
+        assert_close(kept @ vectors[0], truth, 1e-9)
+    del gone
+    torch.cuda.empty_cache()
+    again = fg.Hessian(objectives[1])
+    right = fg.Hessian(objectives[1], "double-backward") @ vectors[1]
+    for _ in range(2):
+        assert_close(again @ vectors[1], right, 1e-9)
+        assert_close(kept @ vectors[0], truth, 1e-9)
+
+
+def test_every_batch_is_recorded_while_products_are_running():
+    x, y = CASES["mlp"].data(12)
+    batches = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
+    objective = fg.Objective(CASES["mlp"].model(), batches, device="cuda")
+    vectors = [random_vector(objective, seed) for seed in range(64)]
+    hessian = fg.Hessian(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vectors
+    for found, right in zip(hessian @ vectors, truth, strict=True):
+        assert_close(found, right, 1e-9)
+    assert hessian.choice.route.name.endswith("kept CUDA graph")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flatgauge.curvature.operator import SymmetricOperator
-from flatgauge.vectors import Params, add, multiply
+from flatgauge.errors import NonFiniteError
+from flatgauge.vectors import Params, add, is_finite, multiply
 
 
 class Composed(SymmetricOperator):
@@ -21,7 +22,7 @@ class Composed(SymmetricOperator):
         return self.operator.rounding
 
     def check(self, images: list[Params]) -> None:
-        """As the other operator does."""
+        """As the other operator does: its parts are still apart."""
         self.operator.check(images)
 
 
@@ -68,3 +69,11 @@ class Compressed(Composed):
             [self.projection(vector) for vector in vectors]
         )
         return [self.projection(image) for image in images]
+
+    def check(self, images: list[Params]) -> None:
+        """A projection spreads what is not finite, so that no part is to blame."""
+        if not all(is_finite(image) for image in images):
+            raise NonFiniteError(
+                "a projected product is not finite: look for square roots or logarithms "
+                "at 0, or measure in dtype=torch.float64."
+            )

@@ -71,7 +71,7 @@ class SymmetricOperator(ABC):
     def unchecked(self, vectors: list[Params]) -> list[Params]:
         """A v for vectors that are known to be of the space; A v may not be finite.
 
-        Nothing here waits for the device.
+        Unlike a check, it waits for the device only while batches are prepared.
         """
         self.products += len(vectors)
         return self._apply(vectors)

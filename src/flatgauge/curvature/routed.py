@@ -89,22 +89,22 @@ class RoutedOperator(BatchedOperator):
         if self._due:
             self._due = False
             self._follow(choose_route(self.objective, batch, self.truth, budget, count))
-            return
-        many = self.expect >= RECORDED_FROM and budget > 0
-        if self._undecided and not self._begun and many:
+        elif self._undecided and not self._begun:
+            many = self.expect >= RECORDED_FROM and budget > 0
             recorded = recorded_truth(self.truth, self.objective, batch)
-            if recorded is not None:
+            if many and recorded is not None:
                 self._follow(Choice(recorded))
+        self.choice.route.open(self.objective)
 
     def _refuse_to_keep(self) -> None:
         if self.replays:
             # Recordings that are not kept would be made again for every product.
-            self._return_to_truth()
+            self._return_to_truth("what it keeps of all batches leaves no room")
 
-    def _return_to_truth(self, failures: dict[str, str] | None = None) -> None:
+    def _return_to_truth(self, reason: str) -> None:
         truth = resolve_route(self.truth, self.name)
-        seen = {**self.choice.failures, **(failures or {})}
-        self._follow(replace(self.choice, route=truth, failures=seen))
+        failures = {**self.choice.failures, self.choice.route.name: reason}
+        self._follow(replace(self.choice, route=truth, failures=failures))
 
     def _follow(self, choice: Choice) -> None:
         self.choice = choice
@@ -116,10 +116,9 @@ class RoutedOperator(BatchedOperator):
         )
 
     def _prepare(self, batch: Batch) -> BatchProduct:
-        route = self.choice.route
         if self.replays and self._auto:
             try:
-                return route.prepare(self.objective, batch)
+                return self.choice.route.prepare(self.objective, batch)
             except FAILURES as error:
-                self._return_to_truth({route.name: in_words(error)})
+                self._return_to_truth(in_words(error))
         return self.choice.route.prepare(self.objective, batch)

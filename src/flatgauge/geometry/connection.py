@@ -41,7 +41,7 @@ class LeviCivita(Composed):
         }
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.operator @ vectors
+        images = self.operator.unchecked(vectors)
         return [
             {name: image[name] + self._bend(name, vector) for name in self.space}
             for image, vector in zip(images, vectors, strict=True)

@@ -47,6 +47,9 @@ def normalized_sharpness_direct(
 ) -> Outcome:
     """Stochastic descent in ln σ and ln σ' from the optimum of the approximation.
 
+    Where that has more noise than the weights are large, it starts from as much. A step
+    changes ln σ² by 0.1 at most, less and less towards the end.
+
     The value is a local minimum, estimated with fresh draws. It counts as converged if
     three things hold there, in units of the value (or of the penalty, if that is
     larger): the decrease that is left, ½ Σ g²/Γ with g the slope in a log scale and Γ

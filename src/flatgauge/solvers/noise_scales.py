@@ -89,7 +89,7 @@ class NoiseScales:
             adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
             drawn = [self._pair(leaves, random)[1] for _ in range(PAIRS)]
             slopes = [sum(parts) / PAIRS for parts in zip(*drawn, strict=True)]
-            penalties = self._penalties(leaves)[0]
+            penalties = self._penalties(leaves)
             for leaf, slope, penalty in zip(leaves, slopes, penalties, strict=True):
                 leaf.grad = slope - penalty
             adam.step()
@@ -101,14 +101,19 @@ class NoiseScales:
     def evaluate(self, logs: LogScales, pairs: int, seed: int) -> Evaluation:
         """The objective at these scales, and how far from stationary they are."""
         random = generator(seed)
+        logs = [log.to(self.objective.device) for log in logs]
         values, drawn = [], []
         for _ in range(pairs):
             value, slopes = self._pair(logs, random)
             values.append(value)
             drawn.append(torch.cat(slopes))
         rises = torch.tensor(values, dtype=torch.float64) - self.objective.value()
-        penalties, layers = self._penalties(logs)
+        penalties = self._penalties(logs)
         penalty = torch.cat(penalties)
+        # The rows' sums: those of the columns are the same again.
+        layers = dict.fromkeys(self.matrices, 0.0)
+        for (name, _), rows in zip(self._squares, penalties[::2], strict=True):
+            layers[name] += float(rows.sum())
         each = torch.stack(drawn)
         slope, noise = each.mean(0), each.var(0) / pairs
         felt = penalty + slope.abs() > 0
@@ -177,14 +182,13 @@ class NoiseScales:
                 yield part.sum(1)
                 yield part.sum(0)
 
-    def _penalties(self, logs: LogScales) -> tuple[LogScales, dict[str, float]]:
-        """Σ W² / (2λs) of each row and column, and of each parameter."""
-        sums, layers = [], dict.fromkeys(self.matrices, 0.0)
-        for (name, square), x, y in self._parts(logs):
+    def _penalties(self, logs: LogScales) -> LogScales:
+        """Σ W² / (2λs) of each row and column."""
+        sums = []
+        for (_, square), x, y in self._parts(logs):
             penalty = square * torch.exp(-x[:, None] - y) / (2 * self.lam)
             sums += [penalty.sum(1), penalty.sum(0)]
-            layers[name] += float(penalty.sum())
-        return sums, layers
+        return sums
 
     def _parts(
         self, logs: LogScales

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,7 +16,23 @@ import torch
 from flatgauge.curvature.agreement import check_agreement
 from flatgauge.memory import cached_memory, free_memory
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, copied, copy_into, zeros_like
+from flatgauge.vectors import (
+    Params,
+    copied,
+    copy_into,
+    gaussian,
+    generator,
+    zeros_like,
+)
+
+Stream = Graph = Any
+"""`torch.cuda.Stream` and `torch.cuda.CUDAGraph`, for which tests have stand-ins."""
+
+# Streams that no living desk uses. torch keeps memory for each stream, so that a new one
+# would have to be given all of it anew.
+_idle: dict[torch.device, list[Stream]] = {}
+# Refusing to wait is a switch of the whole process.
+_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -23,25 +40,32 @@ class Desk:
     """What all recordings of one objective share, so that only one may run at a time.
 
     They are recorded on one stream and take their memory from one pool, read `vector`
-    and write `image`.
+    and write `image`. Their graphs go together: a graph that is given up takes along
+    what cuBLAS keeps for its stream, which the others use.
     """
 
     objective: Objective
-    stream: torch.cuda.Stream
+    stream: Stream
     pool: Any
     vector: Params
     image: Params
+    graphs: list[Graph] = field(default_factory=list)
 
     @classmethod
     def of(cls, objective: Objective) -> Desk:
-        """A new one, on the objective's device; the first vector is the point itself."""
-        return cls(
+        """A new one, on the objective's device, with a stream of its own."""
+        device = objective.device
+        idle = _idle.setdefault(device, [])
+        stream = idle.pop() if idle else torch.cuda.Stream(device)
+        desk = cls(
             objective,
-            _stream(objective.device),
+            stream,
             torch.cuda.graph_pool_handle(),
-            copied(objective.parameters),
+            zeros_like(objective.parameters),
             zeros_like(objective.parameters),
         )
+        weakref.finalize(desk, idle.append, stream).atexit = False
+        return desk
 
 
 @dataclass(frozen=True)
@@ -50,7 +74,7 @@ class Recording:
 
     desk: Desk
     source: Callable[[Params], Params]
-    graph: torch.cuda.CUDAGraph
+    graph: Graph
 
     def product(self, vector: Params) -> Params:
         """Copy the vector in, replay, and copy the image out."""
@@ -72,47 +96,39 @@ def record(
     Raises:
         RuntimeError: if it waits for the device, or if a replay gives something else.
     """
-    caller = torch.cuda.current_stream()
-    # A capture that fails leaves its own stream as the current one.
-    with torch.cuda.stream(caller):
-        desk.stream.wait_stream(caller)
-        with torch.cuda.stream(desk.stream):
-            if not warmed:
-                product(desk.vector)
-            with _no_waiting():
-                image = product(desk.vector)
-            graph = _capture(product, desk)
-        caller.wait_stream(desk.stream)
-        graph.replay()
-        check_agreement(desk.image, image, desk.objective)
-    return Recording(desk, product, graph)
+    caller, device = torch.cuda.current_stream(), desk.objective.device
+    probe = gaussian(desk.vector, generator(0, device))
+    desk.stream.wait_stream(caller)
+    with torch.cuda.stream(desk.stream), _one_at_a_time:
+        if not warmed:
+            product(probe)
+        with _no_waiting():
+            image = product(probe)
+        graph = _capture(product, desk)
+    caller.wait_stream(desk.stream)
+    recording = Recording(desk, product, graph)
+    check_agreement(recording.product(probe), image, desk.objective)
+    return recording
 
 
-_own = threading.local()
-
-
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream on which this thread records; torch keeps memory for each stream."""
-    streams = vars(_own).setdefault("streams", {})
-    if device not in streams:
-        streams[device] = torch.cuda.Stream(device)
-    return streams[device]
-
-
-def _capture(product: Callable[[Params], Params], desk: Desk) -> torch.cuda.CUDAGraph:
+def _capture(product: Callable[[Params], Params], desk: Desk) -> Graph:
     device = desk.objective.device
     # What was used so far is not in the recordings' own pool. torch.cuda.graph would
     # always give it back, which takes longer than all the rest.
-    if cached_memory(device) > free_memory(device) / 2:
+    if not desk.graphs and cached_memory(device) > free_memory(device) / 2:
         torch.cuda.empty_cache()
     graph = torch.cuda.CUDAGraph()
+    desk.graphs.append(graph)
     with _no_garbage():
         # Not "global": other threads may go on with what a capture forbids.
         graph.capture_begin(pool=desk.pool, capture_error_mode="thread_local")
         try:
             copy_into(desk.image, product(desk.vector))
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):
+                graph.capture_end()
+            raise
+        graph.capture_end()
     return graph
 
 

@@ -32,6 +32,9 @@ class Route(ABC):
     counted: bool = False
     replays: ClassVar[bool] = False
 
+    def open(self, objective: Objective) -> None:  # noqa: B027
+        """Make what all batches share, before what each of them keeps is counted."""
+
     @abstractmethod
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """The map from vectors to their products, for the sum over the batch."""

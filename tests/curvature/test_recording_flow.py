@@ -1,0 +1,132 @@
+"""What recordings do around CUDA, with a CUDA that only pretends."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+
+import pytest
+import torch
+from cases import CASES, assert_close, random_vector
+
+import flatgauge as fg
+from flatgauge.curvature.routes import kept_cuda_graph, recording
+from flatgauge.curvature.routes.double_backward import DoubleBackward
+from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
+from flatgauge.curvature.routes.recording import Desk, record
+from flatgauge.vectors import copy_into
+
+
+class Stream:
+    """Computes `busy` seconds after the launches."""
+
+    busy = 0.0
+
+    def __init__(self, device=None):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+    def synchronize(self):
+        time.sleep(self.busy)
+
+
+class Graph:
+    """Replays what the test says; its capture can end badly."""
+
+    work = staticmethod(lambda: None)
+    broken = False
+    captured = 0
+
+    def capture_begin(self, **options):
+        assert set(options) == {"pool", "capture_error_mode"}
+
+    def capture_end(self):
+        Graph.captured += 1
+        if self.broken:
+            raise RuntimeError("capture was invalidated")
+
+    def replay(self):
+        Graph.work()
+
+
+@pytest.fixture
+def objective(monkeypatch):
+    here = Stream()
+    pretended = {
+        "Stream": Stream,
+        "CUDAGraph": Graph,
+        "stream": lambda stream: nullcontext(),
+        "current_stream": lambda *device: here,
+        "graph_pool_handle": lambda: (0, 0),
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": lambda mode: None,
+    }
+    for name, pretence in pretended.items():
+        monkeypatch.setattr(torch.cuda, name, pretence)
+    monkeypatch.setattr(recording, "cached_memory", lambda device: 0)
+    monkeypatch.setattr(recording, "free_memory", lambda device: 1)
+    monkeypatch.setattr(recording, "_idle", {})
+    monkeypatch.setattr(Graph, "captured", 0)
+
+    def noted(product, desk, **options):
+        work = staticmethod(lambda: copy_into(desk.image, product(desk.vector)))
+        monkeypatch.setattr(Graph, "work", work)
+        return record(product, desk, **options)
+
+    monkeypatch.setattr(kept_cuda_graph, "record", noted)
+    return CASES["mlp"].objective()
+
+
+def test_a_recorded_product_is_right(objective):
+    route = KeptCudaGraph(DoubleBackward())
+    route.hesitant = True
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    assert_close(fg.Hessian(objective, route) @ vector, truth, 1e-12)
+    assert not route.hesitant
+    assert Graph.captured == 1
+
+
+def test_a_replay_that_gives_something_else_is_refused(objective):
+    desk = Desk.of(objective)
+    with pytest.raises(RuntimeError, match="its product is off by 1"):
+        record(lambda vector: vector, desk)
+
+
+def test_a_capture_that_fails_says_what_the_product_said(objective, monkeypatch):
+    monkeypatch.setattr(Graph, "broken", True)
+    calls = []
+
+    def product(vector):
+        calls.append(vector)
+        if len(calls) == 2:
+            raise RuntimeError("not while it is captured")
+        return vector
+
+    desk = Desk.of(objective)
+    with pytest.raises(RuntimeError, match="not while it is captured"):
+        record(product, desk, warmed=True)
+    assert Graph.captured == len(desk.graphs) == 1
+    with pytest.raises(RuntimeError, match="was invalidated"):
+        record(lambda vector: vector, desk)
+
+
+def test_living_desks_have_streams_of_their_own(objective):
+    first, second = Desk.of(objective), Desk.of(objective)
+    stream = first.stream
+    assert second.stream is not stream
+    del first
+    assert Desk.of(objective).stream is stream
+
+
+def test_where_launches_do_not_show_only_the_hesitant_refuse(objective, monkeypatch):
+    monkeypatch.setattr(Stream, "busy", 0.2)
+    route = KeptCudaGraph(DoubleBackward())
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    assert_close(fg.Hessian(objective, route) @ vector, truth, 1e-12)
+    route.hesitant = True
+    with pytest.raises(fg.FlatgaugeError, match="launches do not show"):
+        _ = fg.Hessian(objective, route) @ vector
