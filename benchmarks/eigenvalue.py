@@ -14,7 +14,7 @@ from benchmarks.products import global_precision
 from benchmarks.timing import once
 
 
-def eigenvalue(device: str, precision: str, rounds: int = 9) -> dict[str, Any]:
+def eigenvalue(device: str, precision: str, rounds: int = 5) -> dict[str, Any]:
     """The MLP with 10,000 samples, to a relative residual of 1e-3."""
     global_precision(precision == "tf32")
     network = NETWORKS["MLP"]

@@ -66,7 +66,7 @@ def _on_gpu() -> Iterator[Job]:
     )
     yield from _diagonals("cuda", "tf32")
     for precision in ("tf32", "ieee"):
-        run = partial(eigenvalue, "cuda", precision)
+        run = partial(eigenvalue, "cuda", precision, rounds=9)
         yield Job("eigenvalue", "MLP", precision, run)
     run = partial(default_set, "WRN-16-4", "cuda", "tf32", batch=2500)
     yield Job("default set", "WRN-16-4", "tf32", run)

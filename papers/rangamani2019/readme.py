@@ -79,8 +79,8 @@ Four measures search, which takes hundreds of passes, and see 10,000 training im
 the first ones. The ε-sharpnesses are maxima over balls of radius 1e-3, from three starts each,
 to a projected gradient of 1 %. The volume is that of the points around the network whose loss
 is higher by less than 0.02, seen along 20 rays; the inverse of its n-th root is compared. The
-direct search looks for the best noise at λ = 60,000, the number of MNIST's training images;
-it was made for LeNet only, since it takes a minute and more for each fully connected network.
+direct search looks for the best noise at λ = 60,000, the number of MNIST's training images.
+It draws noise for every weight hundreds of times, and was made for LeNet only, which has few.
 
 A value that is zero, negative or not trusted by the library is left out together with its
 pair. {left_out}

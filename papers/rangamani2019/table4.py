@@ -43,7 +43,7 @@ SEARCHES = (
     "riemannian-sharpness[metric=node]",
     "volume-flatness",
 )
-# This one takes a minute and more where there are millions of weights.
+# This one draws noise for every weight hundreds of times: not for millions of them.
 DIRECT = ("normalized-sharpness-direct[surrogate=objective]",)
 CLIMB = {"tol": 0.01, "restarts": 0}
 OPTIONS = {

@@ -20,8 +20,8 @@ from torch.autograd.graph import GradientEdge
 from flatgauge.vectors import Params
 
 # Entries of per-sample gradients held at a time: few launches on a GPU, as far as its
-# memory goes, and little memory elsewhere.
-CHUNK = 2**25
+# memory goes; what stays in the cache of a CPU, so that squares are taken there.
+CHUNK = 2**22
 GPU_CHUNK = 2**28
 # Bytes of a GPU's memory for each entry, so that a chunk is a small part of it.
 BYTES_AN_ENTRY = 256
@@ -243,6 +243,6 @@ def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
     most = CHUNK
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
-        most = max(CHUNK, min(GPU_CHUNK, memory // BYTES_AN_ENTRY))
+        most = min(GPU_CHUNK, memory // BYTES_AN_ENTRY)
     step = max(1, most // max(entries_each, 1))
     return [slice(start, start + step) for start in range(0, count, step)]
