@@ -6,7 +6,7 @@ import pytest
 import torch
 from cases import CASES, random_vector
 
-from flatgauge.curvature.agreement import check_agreement, difference
+from flatgauge.curvature.agreement import check_product, difference
 from flatgauge.vectors import scale
 
 
@@ -22,6 +22,6 @@ def test_relative_distances_by_hand():
 def test_only_what_is_wrong_altogether_is_refused():
     objective = CASES["mlp"].objective()
     right = random_vector(objective)
-    check_agreement(scale(right, 1 + 1e-8), right, objective)
+    check_product(scale(right, 1 + 1e-8), right, objective)
     with pytest.raises(RuntimeError, match=r"off by 1.0e-06"):
-        check_agreement(scale(right, 1 + 1e-6), right, objective)
+        check_product(scale(right, 1 + 1e-6), right, objective)

@@ -24,11 +24,11 @@ def difference(found: Params, right: Params) -> float:
     return distance / size if size > 0 else distance
 
 
-def check_agreement(found: Params, right: Params, objective: Objective) -> None:
+def check_product(found: Params, right: Params, objective: Objective) -> None:
     """Raise a RuntimeError unless a product is about the right one."""
     allowed = COARSE[objective.dtype]
     if objective.precision == "tf32":
         allowed = max(allowed, COARSE_TF32)
     wrong = difference(found, right)
     if wrong > allowed:
-        raise RuntimeError(f"its product is off by {wrong:.1e} on the first batch")
+        raise RuntimeError(f"its product is off by {wrong:.1e}")

@@ -89,12 +89,16 @@ class RoutedOperator(BatchedOperator):
         if self._due:
             self._due = False
             self._follow(choose_route(self.objective, batch, self.truth, budget, count))
-        elif self._undecided and not self._begun:
-            many = self.expect >= RECORDED_FROM and budget > 0
+        elif self._may_record(budget):
             recorded = recorded_truth(self.truth, self.objective, batch)
-            if many and recorded is not None:
+            if recorded is not None:
                 self._follow(Choice(recorded))
         self.choice.route.open(self.objective)
+
+    def _may_record(self, budget: int) -> bool:
+        """Before the first product, if there are many to come and room for it."""
+        first = self._undecided and not self._begun
+        return first and self.expect >= RECORDED_FROM and budget > 0
 
     def _refuse_to_keep(self) -> None:
         if self.replays:

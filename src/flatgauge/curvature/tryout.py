@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from flatgauge.curvature.agreement import AGREEMENT, check_agreement, difference
+from flatgauge.curvature.agreement import AGREEMENT, check_product, difference
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch, few_samples, map_batch
@@ -144,7 +144,7 @@ class Tryout:
         if self._image is None:
             self._image = image
             return
-        check_agreement(image, self._image, self.objective)
+        check_product(image, self._image, self.objective)
 
 
 def in_words(error: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flatgauge.curvature.agreement import check_agreement
+from flatgauge.curvature.agreement import check_product
 from flatgauge.memory import cached_memory, free_memory
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -107,7 +107,7 @@ def record(
         graph = _capture(product, desk)
     caller.wait_stream(desk.stream)
     recording = Recording(desk, product, graph)
-    check_agreement(recording.product(probe), image, desk.objective)
+    check_product(recording.product(probe), image, desk.objective)
     return recording
 
 

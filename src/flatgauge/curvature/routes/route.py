@@ -32,7 +32,7 @@ class Route(ABC):
     counted: bool = False
     replays: ClassVar[bool] = False
 
-    def open(self, objective: Objective) -> None:  # noqa: B027
+    def open(self, objective: Objective) -> None:  # noqa: B027 (most share nothing)
         """Make what all batches share, before what each of them keeps is counted."""
 
     @abstractmethod
