@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flatgauge.report.audit_table import movements
 from flatgauge.report.figures import figures
 from flatgauge.report.page import fragment, render
 from flatgauge.report.verdict import verdict
@@ -188,6 +189,20 @@ def test_the_sharpened_twin_counts_for_its_measure_alone():
     text = Text(render(plain)).text
     assert f"{name} 2.000 ✓ exact moved ×1,024" in text
     assert "did not move" not in headline
+
+
+def test_the_sharpened_twin_counts_for_what_moves_and_for_nothing_else():
+    plain = full().to_dict()
+    trace, still = REQUESTS[:2]
+    twin = plain["extras"]["audit"]["sharpened"]
+    assert movements(plain, on_purpose=True)[trace]["text"] == "×14.0"
+    for ratio in (2000.0, 1 / 2000):
+        twin["ratios"] = {trace: ratio, still: 1.0000001}
+        found = movements(plain, on_purpose=True)
+        assert found[trace]["text"] == "×2,000"
+        assert not found[still]["moved"]
+    twin["ratios"] = {trace: None}
+    assert movements(plain, on_purpose=True)[trace]["text"] == "×14.0"
 
 
 def test_what_was_not_claimed_is_never_said_to_hold():

@@ -19,8 +19,8 @@ def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, An
     """How far each measure moved while the function stayed, by request.
 
     `claimed` says whether a measure claims more than permutations, and every rescaling
-    that was tried. With `on_purpose` the sharpened twin counts too, for the measure that
-    it was built against: no other one was measured on it.
+    that was tried. With `on_purpose` the sharpened twin counts too: for the measure that
+    it was built against, and for those that were seen to move elsewhere.
     """
     audit = report["extras"].get("audit") or {}
     found: dict[str, dict[str, Any]] = {}
@@ -35,9 +35,13 @@ def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, An
             best["size"] = max(best["size"], spread(row))
             best["bad"] |= row["verdict"] == "claim violated"
     sharpened = audit.get("sharpened")
-    if on_purpose and sharpened and SHARPENED in found:
-        best = found[SHARPENED]
-        best["size"] = max(best["size"], sharpened["ratio"])
+    if on_purpose and sharpened:
+        ratios = {**sharpened.get("ratios", {}), SHARPENED: sharpened["ratio"]}
+        for request, best in found.items():
+            ratio = ratios.get(request) or 0.0
+            known = request == SHARPENED or best["size"] > 0
+            if known and ratio > 0:
+                best["size"] = max(best["size"], ratio, 1 / ratio)
     for best in found.values():
         best["moved"] = best["size"] > 0
         best["claimed"] = bool(best["claims"] - {"permutation"}) and not (
