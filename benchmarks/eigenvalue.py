@@ -14,13 +14,17 @@ from benchmarks.products import global_precision
 from benchmarks.timing import once
 
 
-def eigenvalue(device: str, precision: str, rounds: int = 5) -> dict[str, Any]:
+SAMPLES = 10_000
+
+
+def eigenvalue(
+    device: str, precision: str, batch: int, rounds: int = 5
+) -> dict[str, Any]:
     """The MLP with 10,000 samples, to a relative residual of 1e-3."""
     global_precision(precision == "tf32")
     network = NETWORKS["MLP"]
     model = network.model().to(device)
-    size = 10_000 if device == "cuda" else 1000
-    batches = network.batches(device, 10_000, size)
+    batches = network.batches(device, SAMPLES, batch)
     ours: list[Any] = []
     theirs: list[Any] = []
 
@@ -49,7 +53,8 @@ def eigenvalue(device: str, precision: str, rounds: int = 5) -> dict[str, Any]:
         "network": network.name,
         "device": device,
         "precision": precision,
-        "samples": 10_000,
+        "samples": SAMPLES,
+        "batch": batch,
         "seconds": {name: statistics.median(v) for name, v in seconds.items() if v},
         "rounds": seconds,
         "truth": truth,

@@ -46,7 +46,7 @@ def jobs(device: str) -> list[Job]:
 def _on_cpu() -> Iterator[Job]:
     yield from _products("cpu", "ieee", dict.fromkeys(NETWORKS, 9))
     yield from _diagonals("cpu", "ieee")
-    yield Job("eigenvalue", "MLP", "ieee", partial(eigenvalue, "cpu", "ieee"))
+    yield _eigenvalue("cpu", "ieee", 1000, 5)
     run = partial(default_set, "LeNet", "cpu", "ieee")
     yield Job("default set", "LeNet", "ieee", run)
     for name, samples in TRACED_ON_CPU.items():
@@ -66,8 +66,8 @@ def _on_gpu() -> Iterator[Job]:
     )
     yield from _diagonals("cuda", "tf32")
     for precision in ("tf32", "ieee"):
-        run = partial(eigenvalue, "cuda", precision, rounds=9)
-        yield Job("eigenvalue", "MLP", precision, run)
+        yield _eigenvalue("cuda", precision, 10_000, 9)
+        yield _eigenvalue("cuda", precision, 1000, 9)
     run = partial(default_set, "WRN-16-4", "cuda", "tf32", batch=2500)
     yield Job("default set", "WRN-16-4", "tf32", run)
     yield from _products("cuda", "ieee", dict.fromkeys(NETWORKS, 1))
@@ -88,6 +88,11 @@ def _diagonals(device: str, precision: str) -> Iterator[Job]:
         rounds = 1 if (device, name) == ("cuda", "WRN-16-4") else 3
         run = partial(diagonal, NETWORKS[name], device, precision, rounds)
         yield Job("diagonal", name, precision, run)
+
+
+def _eigenvalue(device: str, precision: str, batch: int, rounds: int) -> Job:
+    run = partial(eigenvalue, device, precision, batch, rounds)
+    return Job("eigenvalue", "MLP", precision, run, f"batches of {batch}")
 
 
 def _trace(name: str, device: str, precision: str, batches: Callable[[], Any]) -> Job:

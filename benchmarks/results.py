@@ -8,7 +8,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent / "results"
 # What tells the rows of one part from each other.
-IDENTITY = ("network", "precision", "axis", "value", "contestant")
+IDENTITY = ("network", "precision", "batch", "axis", "value", "contestant")
 
 
 class Results:

@@ -128,7 +128,7 @@ def eigenvalue_table(found: Found, device: str) -> list[str]:
         errors = one.get("PyHessian errors")
         cells.append(
             [
-                one["precision"],
+                f"{one['precision']}, batches of {one['batch']}",
                 f"{duration(seconds['flatgauge'])}, {ours['products']} products",
                 NONE if theirs is None else duration(theirs),
                 NONE if theirs is None else f"{theirs / seconds['flatgauge']:.1f}",
@@ -138,7 +138,7 @@ def eigenvalue_table(found: Found, device: str) -> list[str]:
                 f"{min(errors):.1e} to {max(errors):.1e}" if errors else NONE,
             ]
         )
-    head = ["precision", "flatgauge", "PyHessian", "times faster"]
+    head = ["precision and batches", "flatgauge", "PyHessian", "times faster"]
     head += ["our error", "our residual", "our bound", "their error"]
     title = "### The top eigenvalue of the MLP to 1e-3, 10,000 samples"
     return [title, "", *rows(head, cells)]

@@ -75,7 +75,9 @@ def _diagonals(found: dict[str, Any]) -> Iterator[Target]:
 def _eigenvalues(found: dict[str, Any], device: str) -> Iterator[Target]:
     for row in found.get("eigenvalue", []):
         seconds, ours = row["seconds"], row["flatgauge"]
-        name = f"top eigenvalue of the MLP, {row['precision']}"
+        name = (
+            f"top eigenvalue of the MLP, {row['precision']}, batches of {row['batch']}"
+        )
         if "PyHessian" in seconds:
             faster = seconds["PyHessian"] / seconds["flatgauge"]
             what = f"{name}, times faster than PyHessian"

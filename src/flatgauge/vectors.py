@@ -38,8 +38,9 @@ def dot(left: Params, right: Params) -> Tensor:
 
 
 def norm(vector: Params) -> Tensor:
-    """The Euclidean norm, accumulated in float64."""
-    return dot(vector, vector).sqrt()
+    """The Euclidean norm, accumulated in float64, all tensors in few launches."""
+    norms = _many._foreach_norm(list(vector.values()), 2, dtype=torch.float64)
+    return torch.stack(norms).norm()
 
 
 def scale(vector: Params, factor: float | Tensor) -> Params:
@@ -53,7 +54,11 @@ def scale(vector: Params, factor: float | Tensor) -> Params:
 
 def add(left: Params, right: Params, factor: float | Tensor = 1.0) -> Params:
     """`left + factor * right`."""
-    return {name: tensor + factor * right[name] for name, tensor in left.items()}
+    if isinstance(factor, Tensor):
+        return {name: tensor + factor * right[name] for name, tensor in left.items()}
+    others = [right[name] for name in left]
+    sums = _many._foreach_add(list(left.values()), others, alpha=factor)
+    return dict(zip(left, sums, strict=True))
 
 
 def add_into(total: Params, other: Params, factor: float = 1.0) -> None:

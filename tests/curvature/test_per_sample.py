@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from cases import CASES, assert_close, lenet, mlp
@@ -7,14 +10,11 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.per_sample import (
-    Pass,
+    Findings,
     SquaredGradients,
-    by_slot,
-    sample_length,
     samples_stand_alone,
-    take_samples,
 )
-from flatgauge.data import Batch
+from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.errors import LossError, ModelError, NonFiniteError
 from flatgauge.losses.loss import Rows
 from flatgauge.vectors import zeros_like
@@ -24,6 +24,11 @@ def slopes(rows: Rows):
     """One pass a slot with the derivative of the squared outputs: f itself."""
     columns = rows.outputs.detach()[:, :, None]
     return by_slot(rows, columns, torch.ones_like(columns[:, :1, 0]))
+
+
+def slopes_twice(rows: Rows):
+    yield from slopes(rows)
+    yield from slopes(rows)
 
 
 def slowly(objective: fg.Objective):
@@ -55,6 +60,78 @@ def test_squares_are_those_of_single_rows(case):
     objective = fg.Objective(CASES[case].model(), (x, y), batch_size=3)
     found = SquaredGradients(objective).mean(slopes)
     assert_close(found, slowly(objective), 1e-11)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if CASES[name].mode == "eval"])
+def test_passes_that_share_a_backward_add_up_to_the_same(case):
+    x, y = CASES[case].data(5)
+    objective = fg.Objective(CASES[case].model(), (x, y), batch_size=3)
+
+    def several(rows: Rows):
+        columns = torch.stack([(rows.outputs.detach() + i).sin() for i in range(4)], 2)
+        signs = torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=columns.dtype)
+        return by_slot(rows, columns, signs.expand(columns.shape[0], -1))
+
+    alone = SquaredGradients(objective)
+    findings = replace(alone.findings, together=True)
+    together = SquaredGradients(objective, findings=findings)
+    for one, other in zip(together.parts(several), alone.parts(several), strict=True):
+        assert_close(one, other, 1e-12)
+
+
+def test_a_model_is_tried_once_a_point(monkeypatch):
+    objective, tried = CASES["mlp"].objective(), []
+    in_double = fg.Objective.in_double
+    monkeypatch.setattr(
+        fg.Objective, "in_double", lambda self: tried.append(self) or in_double(self)
+    )
+    SquaredGradients(objective)
+    SquaredGradients(objective, signed=False)
+    assert len(tried) == 1
+    SquaredGradients(objective.with_loss("normalized-cross-entropy"))
+    SquaredGradients(objective.at(objective.parameters))
+    assert len(tried) == 3
+
+
+class Doubled(torch.autograd.Function):
+    """An operation whose backward cannot be done for several passes at a time."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, slope):
+        return 2 * slope * (1 if math.isfinite(float(slope.sum())) else 0)
+
+
+class Doubling(nn.Module):
+    def forward(self, x):
+        return Doubled.apply(x)
+
+
+@pytest.mark.gpu
+def test_passes_share_a_backward_on_a_gpu_where_they_can():
+    plain = nn.Sequential(nn.Flatten(), mlp(64, 5, 3)).double()
+    own = nn.Sequential(plain, Doubling())
+    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    data = (x, torch.arange(6) % 3)
+    for model, together in ((plain, True), (lenet().double(), True), (own, False)):
+        squares = SquaredGradients(fg.Objective(model, data, device="cuda"))
+        assert squares.findings.together is together
+        assert squares.singly == []
+        right = SquaredGradients(fg.Objective(model, data)).mean(slopes)
+        found = squares.mean(slopes)
+        assert_close({n: t.cpu() for n, t in found.items()}, right, 1e-11)
+
+
+def test_a_backward_that_asks_for_numbers_cannot_serve_several_passes():
+    model = nn.Sequential(mlp(4, 5, 3).double(), Doubling())
+    x, y = CASES["mlp"].data()
+    objective = fg.Objective(model, (x, y))
+    squares = SquaredGradients(objective, findings=Findings([], True))
+    with pytest.raises(RuntimeError, match="Batching rule"):
+        squares.mean(slopes_twice)
 
 
 IN_PLACE = nn.Sequential(
@@ -103,26 +180,6 @@ def test_positive_and_negative_parts():
     once = squares.mean(slopes)
     assert_close(plus, {n: 2 * t for n, t in once.items()})
     assert_close(minus, once)
-
-
-def test_slots_hold_one_row_a_sample():
-    rows = Rows(torch.zeros(5, 2), torch.zeros(5).long(), torch.tensor([0, 0, 1, 3, 3]))
-    passes = list(by_slot(rows, torch.ones(5, 2, 2), torch.tensor([[1.0, -1.0]] * 5)))
-    used = [one.columns[:, 0].tolist() for one in passes]
-    assert used == [[1, 0, 1, 1, 0]] * 2 + [[0, 1, 0, 0, 1]] * 2
-    assert [one.signs.sum().item() for one in passes] == [3, -3, 2, -2]
-
-
-def test_batches_are_cut_into_samples():
-    x = {"x": torch.arange(6).reshape(3, 2)}
-    batch = Batch(0, (x, torch.arange(3)), x, torch.arange(3))
-    assert sample_length(batch) == 3
-    part = take_samples(batch, slice(1, 2))
-    assert part.inputs["x"].tolist() == [[2, 3]]
-    assert part.targets.tolist() == [1]
-    odd = Batch(0, (torch.zeros(3), torch.zeros(2)), torch.zeros(3), torch.zeros(2))
-    with pytest.raises(ModelError, match=r"leading sizes \[2, 3\]: give every tensor"):
-        sample_length(odd)
 
 
 def test_coupled_samples_are_refused():

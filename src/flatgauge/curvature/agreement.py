@@ -18,7 +18,8 @@ COARSE_TF32 = 0.05
 
 def difference(found: Params, right: Params) -> float:
     """The relative distance; infinite if it is no number."""
-    distance, size = float(norm(add(found, right, -1.0))), float(norm(right))
+    norms = torch.stack([norm(add(found, right, -1.0)), norm(right)])
+    distance, size = norms.tolist()
     if not math.isfinite(distance):
         return math.inf
     return distance / size if size > 0 else distance

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.hessian import Hessian
-from flatgauge.curvature.per_sample import Pass, SquaredGradients, by_slot
+from flatgauge.curvature.per_sample import SquaredGradients
+from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.errors import LossError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows

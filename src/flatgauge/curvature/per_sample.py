@@ -7,7 +7,8 @@ the first batch, are differentiated sample by sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,7 +16,14 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.recorder import Recorder
-from flatgauge.data import Batch, map_batch, tensors_in
+from flatgauge.curvature.samples import (
+    first_with_several,
+    sample_length,
+    take_samples,
+)
+from flatgauge.curvature.slots import Pass, Passes, by_slot, grouped
+from flatgauge.curvature.taps import most_entries
+from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -26,6 +34,8 @@ from flatgauge.vectors import Params, add, check_finite, scale
 AGREEMENT = 1e-8
 CHECKED_SAMPLES = 3
 CHECKED_SLOTS = 2
+# Where passes share a backward, one alone could hide a wrong layout.
+CHECKED_TOGETHER = 2
 # The part of the memory budget that the taps of one piece of a batch may fill, and
 # what is held of each of their numbers, with the copies that are made of some.
 MEMORY_SHARE = 4
@@ -33,14 +43,18 @@ COPIES = 2
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One backward pass: a vector for each row, and a sign; at most one row a sample."""
+class Findings:
+    """What a trial on a few samples tells about a model.
 
-    columns: Tensor
-    signs: Tensor
+    Attributes:
+        singly: the parameters to differentiate sample by sample.
+        together: whether several passes may share one backward, on a GPU.
+        entries: the numbers that are held of each sample while its passes run.
+    """
 
-
-Passes = Callable[[Rows], Iterator[Pass]]
+    singly: list[str]
+    together: bool
+    entries: int = 0
 
 
 class SquaredGradients:
@@ -49,8 +63,7 @@ class SquaredGradients:
     Args:
         objective: model, data, loss and the point; the loss is a named one.
         signed: whether passes may have negative signs, which are summed apart.
-        singly: the parameters to differentiate sample by sample; those for which the
-            operations' shares are wrong on a few samples, in float64, if None.
+        findings: what is known of the model; found out once a point if None.
     """
 
     def __init__(
@@ -58,7 +71,7 @@ class SquaredGradients:
         objective: Objective,
         *,
         signed: bool = True,
-        singly: list[str] | None = None,
+        findings: Findings | None = None,
     ):
         if not isinstance(objective.loss, RowLoss):
             raise LossError(
@@ -68,8 +81,13 @@ class SquaredGradients:
         self.objective = objective
         self.loss = objective.loss
         self.signed = signed
-        self._entries = 0
-        self.singly = _found_wrong(objective, self) if singly is None else singly
+        self.findings = findings or _findings(objective)
+        self._entries = self.findings.entries
+
+    @property
+    def singly(self) -> list[str]:
+        """The parameters to differentiate sample by sample."""
+        return self.findings.singly
 
     def mean(self, passes: Passes) -> Params:
         """The sum over all batches, divided by the number of rows."""
@@ -117,15 +135,21 @@ class SquaredGradients:
         point = self.objective.parameters
         self._check_independent(few)
 
+        columns = CHECKED_TOGETHER if self.findings.together else 1
+
         def trial(rows: Rows) -> Iterator[Pass]:
-            # A function of the sample's own outputs: the same in any batch.
-            column = rows.outputs.detach().cos() + rows.outputs.detach().sin()
-            one = torch.ones_like(column[:, :1])
-            yield from islice(by_slot(rows, column[:, :, None], one), CHECKED_SLOTS)
+            # Functions of the sample's own outputs: the same in any batch.
+            outputs = rows.outputs.detach()
+            sines = [(outputs + shift).sin() for shift in range(columns)]
+            ones = torch.ones_like(outputs[:, :1]).expand(-1, columns)
+            passes = by_slot(rows, torch.stack(sines, dim=2), ones)
+            yield from islice(passes, CHECKED_SLOTS * columns)
 
         fast = self._nothing(list(point))
         self._recorded(few, trial, fast)
-        every = SquaredGradients(self.objective, signed=self.signed, singly=list(point))
+        every = SquaredGradients(
+            self.objective, signed=self.signed, findings=Findings(list(point), False)
+        )
         slow = every._sample_by_sample(few, trial)
         return [
             name
@@ -168,29 +192,30 @@ class SquaredGradients:
         if not taps or not rows.outputs.requires_grad:
             return
         count = outputs.shape[0]
-        for one in passes(rows):
-            slopes = torch.autograd.grad(
-                rows.outputs,
-                [tap.output for tap in taps],
-                one.columns,
-                retain_graph=True,
-                allow_unused=True,
-            )
-            shares = self._split(one.signs)
-            weights = shares.new_zeros(count, shares.shape[1])
-            weights.index_add_(0, rows.samples, shares)
+        edges = [tap.output for tap in taps]
+        for group in grouped(passes(rows), self._at_a_time(recorder)):
+            slopes = group.pull(rows.outputs, edges)
+            shares = self._split(group.signs)
+            weights = shares.new_zeros(len(shares), count, shares.shape[2])
+            weights.index_add_(1, rows.samples, shares)
             for tap, slope in zip(taps, slopes, strict=True):
-                if slope is not None and slope.shape[0] % count == 0:
+                if slope is not None and slope.shape[1] % count == 0:
                     tap.add(slope.detach(), weights)
         for tap in taps:
             found = tap.total()
             for name in found.keys() - skipped:
                 total[name] += found[name]
 
+    def _at_a_time(self, recorder: Recorder) -> int:
+        """How many passes may share a backward: small ones mostly launch kernels."""
+        if not self.findings.together:
+            return 1
+        return max(1, most_entries(self.objective.device) // max(recorder.entries, 1))
+
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""
         if not self.signed:
-            return signs[:, None]
+            return signs[..., None]
         return torch.stack([signs.clamp_min(0), (-signs).clamp_min(0)], dim=-1)
 
     def _sample_by_sample(self, batch: Batch, passes: Passes) -> Params:
@@ -223,15 +248,31 @@ class SquaredGradients:
         return total
 
 
-def _found_wrong(objective: Objective, squares: SquaredGradients) -> list[str]:
+def _findings(objective: Objective) -> Findings:
+    # The rows, and with them the slots, are the loss's own.
+    key = f"per sample, {objective.loss.name}"
+    return objective.once(key, lambda: _try(objective))
+
+
+def _try(objective: Objective) -> Findings:
     """Try a few samples in float64, where nothing wrong can hide behind rounding."""
     exact = objective.in_double()
-    trial = SquaredGradients(exact, signed=squares.signed, singly=[])
     with exact.isolated():
-        few = take_samples(_first_with_several(objective), slice(0, CHECKED_SAMPLES))
-        found = trial.wrong_on(map_batch(_double, few))
-    squares._entries = trial._entries
-    return found
+        few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
+        few = map_batch(_double, few)
+        alone = _tried(exact, few, together=False)
+        # Not every operation of a backward can be done for several passes at a time.
+        with suppress(RuntimeError):
+            if objective.device.type == "cuda":
+                together = _tried(exact, few, together=True)
+                return together if together.singly == alone.singly else alone
+    return alone
+
+
+def _tried(objective: Objective, few: Batch, together: bool) -> Findings:
+    trial = SquaredGradients(objective, findings=Findings([], together))
+    wrong = trial.wrong_on(few)
+    return Findings(wrong, together, trial._entries)
 
 
 def _double(tensor: Tensor) -> Tensor:
@@ -245,46 +286,6 @@ def samples_stand_alone(objective: Objective) -> bool:
     except (ModelError, LossError):
         return False
     return True
-
-
-def by_slot(rows: Rows, columns: Tensor, signs: Tensor) -> Iterator[Pass]:
-    """Passes with at most one row a sample: for each position, for each column."""
-    order = torch.arange(rows.samples.numel(), device=rows.samples.device)
-    first = torch.searchsorted(rows.samples, rows.samples)
-    slots = order - first
-    for slot in range(int(slots.max()) + 1 if slots.numel() else 0):
-        here = (slots == slot).to(columns.dtype)
-        for index in range(columns.shape[2]):
-            yield Pass(columns[:, :, index] * here[:, None], signs[:, index] * here)
-
-
-def sample_length(batch: Batch) -> int:
-    """The number of samples of a batch, read off its tensors."""
-    tensors = tensors_in(batch.whole)
-    lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors}
-    if len(lengths) != 1 or 0 in lengths:
-        raise ModelError(
-            "the batch cannot be split into samples, because its tensors have the leading "
-            f"sizes {sorted(lengths)}: give every tensor of a batch one row a sample."
-        )
-    return lengths.pop()
-
-
-def take_samples(batch: Batch, rows: slice) -> Batch:
-    """Some samples of a batch."""
-    sample_length(batch)
-    return map_batch(lambda t: t[rows], batch)
-
-
-def _first_with_several(objective: Objective) -> Batch:
-    """The first batch with two samples or more: one sample would hide a wrong layout."""
-    batches = list(islice(objective.batches(), 1))
-    if sample_length(batches[0]) > 1:
-        return batches[0]
-    for batch in objective.batches():
-        if sample_length(batch) > 1:
-            return batch
-    return batches[0]
 
 
 def _add_some(total: Params, shares: Params) -> Params:

@@ -30,8 +30,9 @@ from flatgauge.vectors import Params
 class Recorder(TorchFunctionMode):
     """A context in which a model runs at the tensors of `point`.
 
-    `taps` holds the operations that were understood; `others` the names of parameters
-    that were used in any other way, or more than once.
+    `taps` holds the operations that were understood, `entries` the numbers in all their
+    outputs; `others` the names of parameters that were used in any other way, or more
+    than once.
     """
 
     def __init__(self, point: Params):
@@ -39,6 +40,7 @@ class Recorder(TorchFunctionMode):
         self._names = {id(tensor): name for name, tensor in point.items()}
         self._used: set[str] = set()
         self.taps: list[Tap] = []
+        self.entries = 0
         self.others: set[str] = set()
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -66,6 +68,7 @@ class Recorder(TorchFunctionMode):
             self.others.update(used)
         else:
             self.taps.append(tap)
+            self.entries += output.numel()
 
     def _tap(
         self, record: Record, args: Any, kwargs: Any, output: Tensor

@@ -40,10 +40,12 @@ class Tap(ABC):
         """Numbers that are held for all samples while their passes run."""
         return 0
 
-    def add(self, slope: Tensor, weights: Tensor) -> None:
-        """Add one pass: a slope and weights for each sample."""
-        for name, share in self.squares(slope, weights).items():
-            self.sums[name] = self.sums[name] + share if name in self.sums else share
+    def add(self, slopes: Tensor, weights: Tensor) -> None:
+        """Add some passes, which lead: a slope and weights for each sample."""
+        for slope, own in zip(slopes, weights, strict=True):
+            for name, share in self.squares(slope, own).items():
+                before = self.sums.get(name)
+                self.sums[name] = share if before is None else before + share
 
     def total(self) -> Params:
         """What all passes added up to."""
@@ -62,13 +64,14 @@ class LinearTap(Tap):
     transposed: bool = False
     squared: list[Tensor] = field(default_factory=list, init=False)
 
-    def add(self, slope: Tensor, weights: Tensor) -> None:
+    def add(self, slopes: Tensor, weights: Tensor) -> None:
         """With one position a sample the passes share x²: only their δ² are added."""
-        if slope.numel() > weights.shape[0] * slope.shape[-1]:
-            super().add(slope, weights)
+        passes, count = weights.shape[:2]
+        if slopes[0].numel() > count * slopes.shape[-1]:
+            super().add(slopes, weights)
             return
-        d = slope.reshape(weights.shape[0], 1, -1)
-        weighted = d.square() * weights[:, :, None]
+        d = slopes.reshape(passes, count, 1, -1)
+        weighted = (d.square() * weights[..., None]).sum(0)
         self.squared[:] = [self.squared[0] + weighted if self.squared else weighted]
 
     def total(self) -> Params:
@@ -240,9 +243,13 @@ def outer_squares(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:
 
 def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
     """Slices of samples that keep the entries held at a time bounded."""
-    most = CHUNK
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-        most = min(GPU_CHUNK, memory // BYTES_AN_ENTRY)
-    step = max(1, most // max(entries_each, 1))
+    step = max(1, most_entries(device) // max(entries_each, 1))
     return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def most_entries(device: torch.device) -> int:
+    """The numbers that may be held at a time."""
+    if device.type != "cuda":
+        return CHUNK
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return min(GPU_CHUNK, memory // BYTES_AN_ENTRY)

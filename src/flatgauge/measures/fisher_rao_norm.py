@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
-from flatgauge.curvature.per_sample import Pass, SquaredGradients, by_slot
+from flatgauge.curvature.per_sample import SquaredGradients
+from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.measures.centering import centered_point

@@ -34,15 +34,17 @@ def random_directions(
     """
     random = generator(seed)
     draws = [gaussian(space, random) for _ in range(count)]
-    if order is not None:
-        # Two stable sorts: the rank of every entry within its tensor.
-        ranks = {
-            name: tensor.reshape(-1).argsort(stable=True).argsort()
-            for name, tensor in order.items()
-        }
-        draws = [
-            {name: t.reshape(-1)[ranks[name]].view(t.shape) for name, t in draw.items()}
-            for draw in draws
-        ]
     tiny = torch.finfo(torch.float64).tiny
-    return [scale(draw, 1 / float(norm(draw).clamp_min(tiny))) for draw in draws]
+    # Before they are put in order, which would change the rounding of the norm.
+    units = [scale(draw, 1 / float(norm(draw).clamp_min(tiny))) for draw in draws]
+    if order is None:
+        return units
+    # Two stable sorts: the rank of every entry within its tensor.
+    ranks = {
+        name: tensor.reshape(-1).argsort(stable=True).argsort()
+        for name, tensor in order.items()
+    }
+    return [
+        {name: t.reshape(-1)[ranks[name]].view(t.shape) for name, t in unit.items()}
+        for unit in units
+    ]
