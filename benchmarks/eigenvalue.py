@@ -13,7 +13,6 @@ from benchmarks.networks import NETWORKS
 from benchmarks.products import global_precision
 from benchmarks.timing import once
 
-
 SAMPLES = 10_000
 
 

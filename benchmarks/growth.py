@@ -11,9 +11,13 @@ from benchmarks.timing import interleaved, ratios
 from flatgauge.curvature.diagonal import choose_method
 from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
 
-SAMPLES = (1000, 2000, 4000, 8000)
-# So that there are several batches at every number of samples on a CPU.
-BATCH = {"cpu": 125, "cuda": 1000}
+# So that there are several batches at every number of samples, also where small ones
+# are joined.
+SAMPLES = {
+    "cpu": (1000, 2000, 4000, 8000),
+    "cuda": (40_000, 80_000, 160_000, 320_000),
+}
+BATCH = {"cpu": 125, "cuda": 20_000}
 WIDTHS = (128, 256, 512, 1024)
 CLASSES = (2, 5, 10, 20, 50, 100, 200)
 PROBES = 30

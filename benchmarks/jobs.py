@@ -107,7 +107,7 @@ def _trace(name: str, device: str, precision: str, batches: Callable[[], Any]) -
 def _growth(device: str, precision: str) -> Iterator[Job]:
     for name in ("MLP", "LeNet"):
         for contestant in (GRADIENT, NOT_KEPT, KEPT, DIAGONAL):
-            for samples in growth.SAMPLES:
+            for samples in growth.SAMPLES[device]:
                 run = partial(
                     growth.with_samples, name, contestant, samples, device, precision
                 )

@@ -73,7 +73,7 @@ class Batches:
         size = 0
         for index, whole in enumerate(self.source):
             moved = map_nested(self._place, whole)
-            inputs, targets = self._split(moved, index)
+            inputs, targets = self.split(moved, index)
             batch = Batch(index, moved, inputs, targets)
             size += sum(tensor.nbytes for tensor in tensors_in(moved))
             if size <= self._room:
@@ -88,7 +88,14 @@ class Batches:
         dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
         return tensor.to(device=self.device, dtype=dtype, non_blocking=True)
 
-    def _split(self, batch: Any, index: int) -> tuple[Any, Any]:
+    def held(self) -> list[Batch] | None:
+        """All batches, if they are kept on the device."""
+        for _ in self:
+            pass
+        return self._held
+
+    def split(self, batch: Any, index: int) -> tuple[Any, Any]:
+        """The inputs and the targets of a whole batch."""
         if isinstance(batch, Mapping):
             if LABELS in batch:
                 inputs = {key: value for key, value in batch.items() if key != LABELS}

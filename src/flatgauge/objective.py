@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
 from flatgauge.errors import ModelError, OptionError
-from flatgauge.isolation import check_private, isolated
-from flatgauge.losses import Loss, resolve_loss
+from flatgauge.isolation import check_private, isolated, precision
+from flatgauge.joining import joined, pays
+from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.network import Forward, Network
 from flatgauge.passes import Pass, check_agreement, summed_up
 from flatgauge.vectors import (
@@ -37,7 +38,8 @@ class Objective:
 
     The model is copied, so yours is never touched and may go on training. A batch
     counts by its samples, a token-level batch by its valid targets (-100 is ignored),
-    so that other batch sizes give the same number. Outputs of a causal language model
+    so that other batch sizes give the same number; on a GPU small batches are joined
+    where no output changes. Outputs of a causal language model
     (a Hugging Face model that can generate and is no encoder-decoder, with one label
     a token) are shifted by one, unless `forward` is given.
 
@@ -103,15 +105,22 @@ class Objective:
         )
         self.parameters: Params = self.network.parameters
         self._facts: dict[str, Any] = {}
+        self._joined: list[Batch] | None = None
         check_finite_parameters(self.parameters)
         self._check_two_passes()
         self._batches.hold_from_now_on()
         self._check_reach(model)
+        self._join_batches()
 
     @property
     def device(self) -> torch.device:
         """Where parameters and batches live."""
         return self.network.device
+
+    @property
+    def batch_count(self) -> int:
+        """The batches of one pass; on a GPU small ones are joined."""
+        return self._given_batches if self._joined is None else len(self._joined)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -167,6 +176,7 @@ class Objective:
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         changed._facts = {}
+        changed._join_batches()
         return changed
 
     def in_double(self) -> Objective:
@@ -185,7 +195,9 @@ class Objective:
         """The same model, data and point under another loss."""
         changed = self._clone()
         changed.loss = resolve_loss(loss)
+        changed._joined = None
         changed._check_two_passes()
+        changed._join_batches()
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -201,7 +213,7 @@ class Objective:
 
     def batches(self) -> Iterator[Batch]:
         """The batches, on the device; to be read inside `isolated()`."""
-        return iter(self._batches)
+        return iter(self._batches if self._joined is None else self._joined)
 
     def leaves(self) -> Params:
         """The parameters as fresh leaves that require gradients."""
@@ -251,7 +263,21 @@ class Objective:
         first, again = self._pass(seed=0), self._pass(seed=1)
         check_agreement(first, again, self.loss, self.dtype, self.network.mode)
         self._value: float | None = first.value
-        self.sample_count, self.batch_count = first.rows, first.batches
+        self.sample_count, self._given_batches = first.rows, first.batches
+
+    def _join_batches(self) -> None:
+        """Join small batches if all their outputs stay the same: see `joining`."""
+        self._joined = None
+        loss, network = self.loss, self.network
+        plain = network.forward is None and network.mode == "eval"
+        if not (plain and isinstance(loss, RowLoss) and self.batch_count > 1):
+            return
+        if pays(self.device):
+            with self.isolated(), precision(self.device):
+                self._joined = joined(
+                    self._batches,
+                    lambda batch: loss.rows(*self.evaluate(self.leaves(), batch)),
+                )
 
     def _check_reach(self, model: nn.Module) -> None:
         """Every parameter that the loss depends on must be one that we can replace."""

@@ -8,10 +8,17 @@ from cases import CASES, assert_close, at_once, random_vector
 from torch import nn
 
 import flatgauge as fg
+from flatgauge import joining
 from flatgauge.curvature.routes import VARIANTS
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def batches_stay_apart(monkeypatch):
+    """Several recordings at a time are what is looked at here."""
+    monkeypatch.setattr(joining, "ENOUGH", 0)
 
 
 class Branching(nn.Linear):
