@@ -16,6 +16,7 @@ from benchmarks.products import global_precision
 from benchmarks.timing import free, interleaved, once, ratios
 from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.diagonal_methods import exact_diagonal
+from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.vectors import ravel
 
 OURS = "exact diagonal"
@@ -31,8 +32,9 @@ def diagonal(
 ) -> dict[str, Any]:
     """K = 10 outputs: the floor is about 2/3 K gradients.
 
-    The check that the network is piecewise affine looks at a few samples once, whatever
-    the amount of data, and is timed apart.
+    The checks that the network is piecewise affine, and that its operations are
+    understood, look at a few samples once, whatever the amount of data, and are timed
+    apart.
     """
     global_precision(precision == "tf32")
     model = network.model().to(device)
@@ -53,8 +55,8 @@ def timings(
     objective = fg.Objective(model, batches, precision=precision)
 
     def check() -> bool:
-        objective._facts.pop("affine", None)
-        return is_affine_in_each_tensor(objective)
+        objective._facts.clear()
+        return is_affine_in_each_tensor(objective) and samples_stand_alone(objective)
 
     # On a few samples first: what fails leaves hooks behind that hold its batch.
     few = [network.few(device, CHECKED_SAMPLES)]

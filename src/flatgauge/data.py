@@ -65,6 +65,13 @@ class Batches:
         if self.device.type != "cpu" or isinstance(self.source, DataLoader):
             self._room = free_memory(self.device) // 4
 
+    def held(self) -> list[Batch] | None:
+        """All batches, if they are kept on the device."""
+        if self._held is None and self._room:
+            for _ in self:
+                pass
+        return self._held
+
     def __iter__(self) -> Iterator[Batch]:
         if self._held is not None:
             yield from self._held
@@ -73,7 +80,7 @@ class Batches:
         size = 0
         for index, whole in enumerate(self.source):
             moved = map_nested(self._place, whole)
-            inputs, targets = self.split(moved, index)
+            inputs, targets = self._split(moved, index)
             batch = Batch(index, moved, inputs, targets)
             size += sum(tensor.nbytes for tensor in tensors_in(moved))
             if size <= self._room:
@@ -81,6 +88,8 @@ class Batches:
             yield batch
         if 0 < size <= self._room:
             self._held = held
+        else:
+            self._room = 0
 
     def _place(self, tensor: Tensor) -> Tensor:
         if tensor.is_inference():
@@ -88,14 +97,7 @@ class Batches:
         dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
         return tensor.to(device=self.device, dtype=dtype, non_blocking=True)
 
-    def held(self) -> list[Batch] | None:
-        """All batches, if they are kept on the device."""
-        for _ in self:
-            pass
-        return self._held
-
-    def split(self, batch: Any, index: int) -> tuple[Any, Any]:
-        """The inputs and the targets of a whole batch."""
+    def _split(self, batch: Any, index: int) -> tuple[Any, Any]:
         if isinstance(batch, Mapping):
             if LABELS in batch:
                 inputs = {key: value for key, value in batch.items() if key != LABELS}

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
 from flatgauge.errors import ModelError, OptionError
-from flatgauge.isolation import check_private, isolated, precision
-from flatgauge.joining import joined, pays
-from flatgauge.losses import Loss, RowLoss, resolve_loss
+from flatgauge.isolation import check_private, isolated
+from flatgauge.losses import Loss, resolve_loss
 from flatgauge.network import Forward, Network
 from flatgauge.passes import Pass, check_agreement, summed_up
 from flatgauge.vectors import (
@@ -38,8 +37,7 @@ class Objective:
 
     The model is copied, so yours is never touched and may go on training. A batch
     counts by its samples, a token-level batch by its valid targets (-100 is ignored),
-    so that other batch sizes give the same number; on a GPU small batches are joined
-    where no output changes. Outputs of a causal language model
+    so that other batch sizes give the same number. Outputs of a causal language model
     (a Hugging Face model that can generate and is no encoder-decoder, with one label
     a token) are shifted by one, unless `forward` is given.
 
@@ -105,12 +103,11 @@ class Objective:
         )
         self.parameters: Params = self.network.parameters
         self._facts: dict[str, Any] = {}
-        self._joined: list[Batch] | None = None
+        self._others: list[Batch] | None = None
         check_finite_parameters(self.parameters)
         self._check_two_passes()
         self._batches.hold_from_now_on()
         self._check_reach(model)
-        self._join_batches()
 
     @property
     def device(self) -> torch.device:
@@ -119,8 +116,8 @@ class Objective:
 
     @property
     def batch_count(self) -> int:
-        """The batches of one pass; on a GPU small ones are joined."""
-        return self._given_batches if self._joined is None else len(self._joined)
+        """The number of batches of one pass."""
+        return self._given_batches if self._others is None else len(self._others)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -176,7 +173,6 @@ class Objective:
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         changed._facts = {}
-        changed._join_batches()
         return changed
 
     def in_double(self) -> Objective:
@@ -195,9 +191,13 @@ class Objective:
         """The same model, data and point under another loss."""
         changed = self._clone()
         changed.loss = resolve_loss(loss)
-        changed._joined = None
         changed._check_two_passes()
-        changed._join_batches()
+        return changed
+
+    def in_batches(self, batches: list[Batch]) -> Objective:
+        """The same objective, to be read in other batches of the same rows."""
+        changed = self._clone()
+        changed._others, changed._value = batches, self._value
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -213,7 +213,11 @@ class Objective:
 
     def batches(self) -> Iterator[Batch]:
         """The batches, on the device; to be read inside `isolated()`."""
-        return iter(self._batches if self._joined is None else self._joined)
+        return iter(self._batches if self._others is None else self._others)
+
+    def held_batches(self) -> list[Batch] | None:
+        """The batches, if all of them are kept on the device."""
+        return self._batches.held() if self._others is None else self._others
 
     def leaves(self) -> Params:
         """The parameters as fresh leaves that require gradients."""
@@ -231,7 +235,10 @@ class Objective:
         return self.loss.sum(*self.evaluate(params, batch))
 
     def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A fact about the network at this point, found out at the first call only."""
+        """A fact about the network at this point, found out at the first call only.
+
+        Where it is about the loss, too, the key must name that.
+        """
         if key not in self._facts:
             self._facts[key] = compute()
         return self._facts[key]
@@ -239,7 +246,7 @@ class Objective:
     def _clone(self) -> Objective:
         twin = object.__new__(Objective)
         twin.__dict__.update(self.__dict__)
-        twin._value = None
+        twin._value = twin._others = None
         return twin
 
     def _pass(self, seed: int) -> Pass:
@@ -264,20 +271,6 @@ class Objective:
         check_agreement(first, again, self.loss, self.dtype, self.network.mode)
         self._value: float | None = first.value
         self.sample_count, self._given_batches = first.rows, first.batches
-
-    def _join_batches(self) -> None:
-        """Join small batches if all their outputs stay the same: see `joining`."""
-        self._joined = None
-        loss, network = self.loss, self.network
-        plain = network.forward is None and network.mode == "eval"
-        if not (plain and isinstance(loss, RowLoss) and self.batch_count > 1):
-            return
-        if pays(self.device):
-            with self.isolated(), precision(self.device):
-                self._joined = joined(
-                    self._batches,
-                    lambda batch: loss.rows(*self.evaluate(self.leaves(), batch)),
-                )
 
     def _check_reach(self, model: nn.Module) -> None:
         """Every parameter that the loss depends on must be one that we can replace."""

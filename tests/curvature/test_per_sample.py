@@ -154,6 +154,21 @@ def test_plain_networks_need_no_gradients_of_single_samples(model):
     assert SquaredGradients(objective).singly == []
 
 
+def test_a_head_of_zeros_hides_nothing():
+    """Positions before samples, which only slopes that are not 0 give away."""
+
+    class Turned(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.transpose(0, 1)).transpose(0, 1)
+
+    model = Turned(4, 2).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    x = torch.randn(5, 6, 4, generator=torch.Generator().manual_seed(0))
+    objective = fg.Objective(model, (x.double(), torch.arange(5 * 6).reshape(5, 6) % 2))
+    assert set(SquaredGradients(objective).singly) == {"weight", "bias"}
+
+
 def test_in_place_activations_that_are_silent_on_the_first_samples():
     """The samples that are checked leave every unit active; later ones do not."""
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 3))

@@ -8,7 +8,7 @@ from cases import CASES, assert_close, at_once, random_vector
 from torch import nn
 
 import flatgauge as fg
-from flatgauge import joining
+from flatgauge.curvature import joining
 from flatgauge.curvature.routes import VARIANTS
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 

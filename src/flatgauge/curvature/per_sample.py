@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flatgauge.curvature.recorder import Recorder
 from flatgauge.curvature.samples import (
+    double,
     first_with_several,
     sample_length,
     take_samples,
@@ -140,9 +141,11 @@ class SquaredGradients:
         def trial(rows: Rows) -> Iterator[Pass]:
             # Functions of the sample's own outputs: the same in any batch.
             outputs = rows.outputs.detach()
-            sines = [(outputs + shift).sin() for shift in range(columns)]
+            # Not 0 where outputs are: a network's last layer may start from nothing.
+            moved = [outputs + shift for shift in range(columns)]
+            waves = torch.stack([one.sin() + one.cos() for one in moved], dim=2)
             ones = torch.ones_like(outputs[:, :1]).expand(-1, columns)
-            passes = by_slot(rows, torch.stack(sines, dim=2), ones)
+            passes = by_slot(rows, waves, ones)
             yield from islice(passes, CHECKED_SLOTS * columns)
 
         fast = self._nothing(list(point))
@@ -193,7 +196,8 @@ class SquaredGradients:
             return
         count = outputs.shape[0]
         edges = [tap.output for tap in taps]
-        for group in grouped(passes(rows), self._at_a_time(recorder)):
+        held = recorder.entries + rows.outputs.numel()
+        for group in grouped(passes(rows), self._at_a_time(held)):
             slopes = group.pull(rows.outputs, edges)
             shares = self._split(group.signs)
             weights = shares.new_zeros(len(shares), count, shares.shape[2])
@@ -206,11 +210,11 @@ class SquaredGradients:
             for name in found.keys() - skipped:
                 total[name] += found[name]
 
-    def _at_a_time(self, recorder: Recorder) -> int:
-        """How many passes may share a backward: small ones mostly launch kernels."""
+    def _at_a_time(self, held: int) -> int:
+        """How many passes, with so many numbers each, may share a backward."""
         if not self.findings.together:
             return 1
-        return max(1, most_entries(self.objective.device) // max(recorder.entries, 1))
+        return max(1, most_entries(self.objective.device) // max(held, 1))
 
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""
@@ -259,7 +263,7 @@ def _try(objective: Objective) -> Findings:
     exact = objective.in_double()
     with exact.isolated():
         few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
-        few = map_batch(_double, few)
+        few = map_batch(double, few)
         alone = _tried(exact, few, together=False)
         # Not every operation of a backward can be done for several passes at a time.
         with suppress(RuntimeError):
@@ -273,10 +277,6 @@ def _tried(objective: Objective, few: Batch, together: bool) -> Findings:
     trial = SquaredGradients(objective, findings=Findings([], together))
     wrong = trial.wrong_on(few)
     return Findings(wrong, together, trial._entries)
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def samples_stand_alone(objective: Objective) -> bool:

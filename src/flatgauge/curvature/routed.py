@@ -14,8 +14,9 @@ from flatgauge.curvature.choose import (
     choose_route,
     recorded_truth,
 )
+from flatgauge.curvature.joining import joined
 from flatgauge.curvature.operator import BatchProduct
-from flatgauge.curvature.routes import Route, resolve_route
+from flatgauge.curvature.routes import ROUTES, Route, resolve_route
 from flatgauge.curvature.stopwatch import Stopwatch
 from flatgauge.curvature.tryout import FAILURES, in_words
 from flatgauge.data import Batch
@@ -32,10 +33,10 @@ class RoutedOperator(BatchedOperator):
     """An operator whose batches are prepared by a route.
 
     A subclass sets `truth`, the name of the route that all others must agree with. With
-    route="auto" it multiplies, on GPUs by a recording where launches show, until a trial
-    of the others pays for itself: the products that are expected to come, or as many
-    again as there were, are worth its cost. Under `torch.use_deterministic_algorithms`
-    there is neither.
+    route="auto" it multiplies, on GPUs by a recording where launches show and with small
+    batches joined, until a trial of the others pays for itself: the products that are
+    expected to come, or as many again as there were, are worth its cost. Under
+    `torch.use_deterministic_algorithms` there is none of that.
     """
 
     truth: str
@@ -62,6 +63,9 @@ class RoutedOperator(BatchedOperator):
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if not self._undecided:
             return super()._apply(vectors)
+        if not self._begun and self.expect >= RECORDED_FROM:
+            objective, truth = self.objective, ROUTES[self.truth]
+            self.objective = joined(objective, truth, self._budget())
         kept = self._kept
         self._watch.start()
         images = super()._apply(vectors)

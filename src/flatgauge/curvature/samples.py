@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
+from torch import Tensor
+
 from flatgauge.data import Batch, map_batch, tensors_in
 from flatgauge.errors import ModelError
 from flatgauge.objective import Objective
@@ -36,3 +38,8 @@ def first_with_several(objective: Objective) -> Batch:
         if sample_length(batch) > 1:
             return batch
     return batches[0]
+
+
+def double(tensor: Tensor) -> Tensor:
+    """In float64, if it is floating."""
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import CASES, assert_close, random_vector
+from torch import nn
+from torch.utils.data import DataLoader
+
+import flatgauge as fg
+from flatgauge.curvature import joining
+from flatgauge.curvature.joining import joined
+from flatgauge.curvature.routes import ROUTES
+from flatgauge.memory import SavedBytes
+
+X, Y = CASES["mlp"].data(50)
+TRUTH = ROUTES["double-backward"]
+BUDGET = 2**30
+
+
+@pytest.fixture(autouse=True)
+def launches_show(monkeypatch):
+    """As on a GPU, where small batches are joined."""
+    monkeypatch.setattr(joining, "pays", lambda device: True)
+
+
+def loader(batches: list) -> DataLoader:
+    """Batches as they are, in a loader, whose batches are held on a CPU, too."""
+    return DataLoader(batches, batch_size=None)
+
+
+def uneven(*sizes: int) -> DataLoader:
+    return loader(list(zip(X.split(list(sizes)), Y.split(list(sizes)), strict=True)))
+
+
+def sizes(objective: fg.Objective) -> list[int]:
+    with objective.isolated():
+        return [len(batch.targets) for batch in objective.batches()]
+
+
+def together(model: nn.Module, data, **options) -> fg.Objective:
+    objective = fg.Objective(model, data, **options)
+    return joined(objective, TRUTH, BUDGET)
+
+
+@pytest.mark.parametrize("matrix", [fg.Hessian, fg.GaussNewton])
+def test_products_are_the_same_and_the_objective_is_left_alone(matrix):
+    model = CASES["mlp"].model()
+    whole, apart = fg.Objective(model, (X, Y)), fg.Objective(model, uneven(16, 16, 18))
+    operator = matrix(apart)
+    for seed in range(2):
+        vector = random_vector(whole, seed)
+        assert_close(operator @ vector, matrix(whole) @ vector)
+    assert operator.objective.batch_count == 1
+    assert apart.batch_count == 3
+    assert sizes(apart) == [16, 16, 18]
+
+
+def test_few_products_and_named_routes_leave_batches_apart():
+    objective = fg.Objective(CASES["mlp"].model(), uneven(25, 25))
+    vector = random_vector(objective)
+    for hessian in (
+        fg.Hessian(objective, expect=1),
+        fg.Hessian(objective, "double-backward"),
+    ):
+        _ = hessian @ vector
+        assert hessian.objective is objective
+
+
+def test_other_points_and_losses_go_back_to_the_given_batches():
+    found = together(CASES["mlp"].model(), uneven(25, 25))
+    assert (found.batch_count, found.sample_count) == (1, 50)
+    assert found.value() == pytest.approx(found.at(found.parameters).value(), rel=1e-12)
+    for other in (
+        found.at(found.parameters),
+        found.with_loss("normalized-cross-entropy"),
+        found.with_model(found.model()),
+    ):
+        assert other.batch_count == 2
+        assert sizes(other) == [25, 25]
+
+
+def test_a_joined_batch_holds_what_is_enough_and_no_more(monkeypatch):
+    alone = fg.Objective(CASES["mlp"].model(), (X[:5].clone(), Y[:5].clone()))
+    with alone.isolated(), SavedBytes() as saved:
+        alone.batch_total(alone.leaves(), next(alone.batches()))
+    monkeypatch.setattr(joining, "ENOUGH", int(3.5 * saved.total))
+    assert sizes(together(CASES["mlp"].model(), uneven(*[5] * 10))) == [15, 15, 15, 5]
+    # A batch of one sample saves the weights, too: it makes the others look no smaller.
+    small = sizes(together(CASES["mlp"].model(), uneven(1, *[5] * 9, 4)))
+    assert sum(small) == 50
+    assert max(small) <= 15
+    monkeypatch.setattr(joining, "ENOUGH", 0)
+    assert together(CASES["mlp"].model(), uneven(*[5] * 10)).batch_count == 10
+
+
+def test_data_that_fill_the_budget_are_not_copied():
+    objective = fg.Objective(CASES["mlp"].model(), uneven(25, 25))
+    needed = sum(t.nbytes for t in (X, Y)) * joining.DATA_SHARE
+    assert joined(objective, TRUTH, needed).batch_count == 1
+    assert joined(objective, TRUTH, needed - 1) is objective
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        return super().forward(x - x.mean(0))
+
+
+class OfSixteen(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.reshape(-1, 16, 4)[:1].flatten(0, 1))
+
+
+class Residual(nn.Module):
+    """Batch statistics that no output shows while their gain is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(4, track_running_stats=False)
+        nn.init.zeros_(self.norm.weight)
+
+    def forward(self, x):
+        return self.head(x + self.norm(self.inner(x)))
+
+
+class Crowded(nn.Linear):
+    """Looks at its batch only where that is large."""
+
+    def forward(self, x):
+        return super().forward(x if len(x) <= 32 else x / 2)
+
+
+class Offset(Centred):
+    """Outputs so large that their differences seem small."""
+
+    def forward(self, x):
+        return super().forward(x) + 1e5
+
+
+@pytest.mark.parametrize(
+    "model", [Centred(4, 3), OfSixteen(4, 3), Residual(), Crowded(4, 3), Offset(4, 3)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_samples_that_influence_each_other_stay_apart(model, dtype):
+    data = loader([(X[:16], Y[:16]), (X[16:32], Y[16:32])])
+    if isinstance(model, Crowded):
+        data = uneven(20, 30)
+    assert together(model.to(dtype), data).batch_count == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"loss": lambda f, y: F.cross_entropy(f, y)},
+        {"mode": "train"},
+        {"forward": lambda model, batch: model(batch[0])},
+    ],
+    ids=["callable loss", "train mode", "forward"],
+)
+def test_what_may_depend_on_its_batch_stays_apart(options):
+    assert together(CASES["mlp"].model(), uneven(25, 25), **options).batch_count == 2
+
+
+def test_batches_of_other_lengths_are_joined_with_their_like():
+    case = CASES["gpt"]
+    x, y = case.data(count=10)
+    parts = [(x[:3], y[:3]), (x[3:6], y[3:6])]
+    parts += [(x[6:8, :4], y[6:8, :4]), (x[8:, :4], y[8:, :4])]
+    found = together(case.model(), loader(parts))
+    assert sizes(found) == [6, 4]
+    apart = fg.Objective(case.model(), loader(parts))
+    assert_close(found.gradient(), apart.gradient())
+
+
+def test_mappings_are_joined_and_other_things_are_not():
+    class Named(nn.Linear):
+        def forward(self, x, note=None):
+            return super().forward(x)
+
+    parts = [{"x": X[:20], "labels": Y[:20]}, {"x": X[20:], "labels": Y[20:]}]
+    model = Named(4, 3).double()
+    assert together(model, loader(parts)).batch_count == 1
+    assert together(model, loader([p | {"note": "a"} for p in parts])).batch_count == 2
+    # Rows that are not laid out as samples.
+    flat = [(p["x"].reshape(-1, 2, 4), p["labels"]) for p in parts]
+    assert (
+        together(nn.Sequential(nn.Flatten(0, 1), model), loader(flat)).batch_count == 2
+    )
+
+
+@pytest.mark.gpu
+def test_small_batches_are_joined_on_a_gpu():
+    model = CASES["mlp"].model()
+    data = [(X[:16], Y[:16]), (X[16:32], Y[16:32]), (X[32:], Y[32:])]
+    hessian = fg.Hessian(fg.Objective(model, data, device="cuda"))
+    whole = fg.Objective(model, (X, Y))
+    vector = random_vector(whole)
+    image = hessian @ {name: part.cuda() for name, part in vector.items()}
+    assert hessian.objective.batch_count == 1
+    assert_close({n: t.cpu() for n, t in image.items()}, fg.Hessian(whole) @ vector)
