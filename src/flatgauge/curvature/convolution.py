@@ -45,7 +45,7 @@ def _convolve(
 ) -> Tensor:
     dimension = CONVOLUTIONS[func]
     plain = input.ndim == dimension + 2 and input.is_floating_point()
-    if not plain or isinstance(padding, str) or _transformed(input, weight):
+    if not plain or isinstance(padding, str) or is_transformed(input, weight):
         return func(input, weight, bias, stride, padding, dilation, groups)
     sizes = [_each(one, dimension) for one in (stride, padding, dilation)]
     layout = (*sizes, False, [0] * dimension, groups)
@@ -53,7 +53,7 @@ def _convolve(
     return output if bias is None else output + bias.view(-1, *[1] * dimension)
 
 
-def _transformed(*tensors: Tensor) -> bool:
+def is_transformed(*tensors: Tensor) -> bool:
     """Whether the model itself differentiates forward, or is inside of torch.func."""
     return forward_ad._current_level >= 0 or any(
         map(_core._functorch.is_functorch_wrapped_tensor, tensors)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import CASES, assert_close, random_vector
+from torch import nn
+from torch.autograd import forward_ad
+
+import flatgauge as fg
+from flatgauge.curvature.dense import dense_hessian
+from flatgauge.curvature.layer_norm import OwnLayerNorms
+from flatgauge.curvature.routes import double_backward
+from flatgauge.vectors import generator, ravel
+
+
+def draw(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+
+
+def derivatives(
+    shape: tuple[int, ...],
+    trailing: int,
+    given: str,
+    fixed: str = "",
+    keep: str = "xwc",
+) -> list:
+    """A value, its gradient, and the gradient of a combination of parts of that."""
+    own = shape[len(shape) - trailing :]
+    tensors = {
+        "x": draw(*shape, seed=0),
+        "w": draw(*own, seed=1) if "w" in given else None,
+        "c": draw(*own, seed=2) if "c" in given else None,
+    }
+    point = {
+        name: tensor.requires_grad_()
+        for name, tensor in tensors.items()
+        if tensor is not None and name not in fixed
+    }
+    output = F.layer_norm(tensors["x"], own, tensors["w"], tensors["c"], 1e-3)
+    value = (output.pow(3) + output.sin()).sum()
+    slopes = torch.autograd.grad(value, list(point.values()), create_graph=True)
+    mixed = sum(
+        (slope * draw(*slope.shape, seed=3)).sum()
+        for name, slope in zip(point, slopes, strict=True)
+        if name in keep
+    )
+    second = torch.autograd.grad(
+        mixed, list(point.values()), allow_unused=True, materialize_grads=True
+    )
+    return [output, *slopes, *second]
+
+
+@pytest.mark.parametrize(
+    ("given", "fixed", "keep"),
+    [
+        (given, fixed, keep)
+        for given, fixed in (("wc", ""), ("w", ""), ("", ""), ("wc", "x"), ("wc", "w"))
+        for keep in ("xwc", "x", "w", "xc", "wc")
+        if set(keep) & (set("x" + given) - set(fixed))
+    ],
+)
+@pytest.mark.parametrize(("shape", "trailing"), [((3, 6), 1), ((2, 3, 4, 5), 2)])
+def test_derivatives_are_those_of_torch(shape, trailing, given, fixed, keep):
+    expected = derivatives(shape, trailing, given, fixed, keep)
+    with OwnLayerNorms():
+        found = derivatives(shape, trailing, given, fixed, keep)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one.detach(), other.detach(), 1e-12)
+
+
+@pytest.mark.parametrize(
+    "normalize",
+    [
+        nn.LayerNorm(4).double(),
+        lambda x: F.layer_norm(x, (4,)),
+        lambda x: torch.layer_norm(x, (4,)),
+    ],
+)
+def test_every_call_is_ours(normalize):
+    with OwnLayerNorms():
+        output = normalize(draw(3, 4, seed=0).requires_grad_())
+    assert type(output.grad_fn).__name__ == "_LayerNormBackward"
+
+
+def test_vectors_that_vary_little():
+    """r is large there, and what it multiplies small."""
+    x = draw(4, 8, seed=0) * 1e-6 + 3
+    model = nn.LayerNorm(8, eps=1e-12).double()
+
+    def second(values: torch.Tensor) -> torch.Tensor:
+        values = values.clone().requires_grad_()
+        total = (model(values) * draw(4, 8, seed=1)).pow(2).sum()
+        (slope,) = torch.autograd.grad(total, values, create_graph=True)
+        return torch.autograd.grad((slope * draw(4, 8, seed=2)).sum(), values)[0]
+
+    expected = second(x)
+    with OwnLayerNorms():
+        assert_close(second(x), expected, 1e-8)
+
+
+@pytest.mark.parametrize("case", ["gpt", "encoder"])
+def test_products_are_those_of_the_dense_matrix(case, monkeypatch):
+    monkeypatch.setattr(double_backward, "own_layer_norms", lambda _: OwnLayerNorms())
+    objective = CASES[case].objective()
+    vector = random_vector(objective)
+    found = fg.Hessian(objective, "double-backward") @ vector
+    assert_close(ravel(found), dense_hessian(objective) @ ravel(vector), 1e-10)
+
+
+def test_models_that_differentiate_themselves_go_by_torch():
+    model = nn.LayerNorm(4).double().requires_grad_(False)
+    x = draw(3, 4, seed=0)
+    with OwnLayerNorms():
+        each = torch.vmap(model)(x)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            tangent = forward_ad.unpack_dual(model(dual)).tangent
+    assert_close(each, model(x), 1e-14)
+    assert float(tangent.abs().max()) < 1e-12
+
+
+def test_mixed_types_go_by_torch():
+    x, weight = draw(2, 4, seed=0).bfloat16(), draw(4, seed=1).float()
+    expected = F.layer_norm(x, (4,), weight)
+    with OwnLayerNorms():
+        assert torch.equal(F.layer_norm(x, (4,), weight), expected)
+
+
+@pytest.mark.gpu
+def test_products_on_a_gpu_are_those_on_a_cpu():
+    apart, here = (CASES["gpt"].objective(device=d) for d in ("cuda", "cpu"))
+    vector = random_vector(here)
+    moved = {name: part.cuda() for name, part in vector.items()}
+    found = fg.Hessian(apart, "double-backward") @ moved
+    expected = fg.Hessian(here, "double-backward") @ vector
+    assert_close({n: t.cpu() for n, t in found.items()}, expected, 1e-10)
