@@ -1,9 +1,10 @@
 """Layer normalization whose second derivative takes few kernels.
 
 torch writes it with about fifty, which on a GPU is a quarter of the time of a small
-transformer's product; on a CPU it makes no difference. With x̂ = (x − mean) r and P(u) = r (u − mean u − x̂ mean(u x̂)), which is
-symmetric, y = x̂ w + c has the gradients g̃x = P(g w), g̃w = Σ g x̂ and g̃c = Σ g. For
-slopes a, b, c of them, S = ⟨g̃x, a⟩ + ⟨g̃w, b⟩ + ⟨g̃c, c⟩ has the derivatives
+transformer's product; on a CPU it makes no difference. With x̂ = (x − mean) r and
+P(u) = r (u − mean u − x̂ mean(u x̂)), which is symmetric, y = x̂ w + c has the gradients
+g̃x = P(g w), g̃w = Σ g x̂ and g̃c = Σ g. For slopes a, b, c of them,
+S = ⟨g̃x, a⟩ + ⟨g̃w, b⟩ + ⟨g̃c, c⟩ has the derivatives
 
     ∂S/∂g = w P(a) + x̂ b + c,      ∂S/∂w = Σ g P(a),
     ∂S/∂x = P(g b) − r (x̂ mean(g w P(a)) + mean(a x̂) P(g w) + mean(g w x̂) P(a)),
