@@ -73,6 +73,8 @@ def test_interrupt_is_one_sentence_and_leaves_no_file(net, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        # Started in the background, the tests themselves may have been told to ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"

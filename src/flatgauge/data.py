@@ -69,7 +69,8 @@ class Batches:
         """All batches, if they are kept on the device."""
         if self._held is None and self._room:
             for _ in self:
-                pass
+                if not self._room:
+                    break
         return self._held
 
     def __iter__(self) -> Iterator[Batch]:
@@ -83,13 +84,13 @@ class Batches:
             inputs, targets = self._split(moved, index)
             batch = Batch(index, moved, inputs, targets)
             size += sum(tensor.nbytes for tensor in tensors_in(moved))
-            if size <= self._room:
-                held.append(batch)
+            held.append(batch)
+            if size > self._room:
+                self._room = 0
+                held.clear()
             yield batch
         if 0 < size <= self._room:
             self._held = held
-        else:
-            self._room = 0
 
     def _place(self, tensor: Tensor) -> Tensor:
         if tensor.is_inference():

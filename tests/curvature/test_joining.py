@@ -5,12 +5,14 @@ import torch
 import torch.nn.functional as F
 from cases import CASES, assert_close, random_vector
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 import flatgauge as fg
+from flatgauge import data as data_module
 from flatgauge.curvature import joining
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.routes import ROUTES
+from flatgauge.data import map_batch
 from flatgauge.memory import SavedBytes
 
 X, Y = CASES["mlp"].data(50)
@@ -24,7 +26,7 @@ def launches_show(monkeypatch):
     monkeypatch.setattr(joining, "pays", lambda device: True)
 
 
-def loader(batches: list) -> DataLoader:
+def loader(batches) -> DataLoader:
     """Batches as they are, in a loader, whose batches are held on a CPU, too."""
     return DataLoader(batches, batch_size=None)
 
@@ -97,8 +99,38 @@ def test_a_joined_batch_holds_what_is_enough_and_no_more(monkeypatch):
 def test_data_that_fill_the_budget_are_not_copied():
     objective = fg.Objective(CASES["mlp"].model(), uneven(25, 25))
     needed = sum(t.nbytes for t in (X, Y)) * joining.DATA_SHARE
-    assert joined(objective, TRUTH, needed).batch_count == 1
+    assert joined(objective, TRUTH, BUDGET).batch_count == 1
     assert joined(objective, TRUTH, needed - 1) is objective
+
+
+def test_every_length_has_a_limit_of_its_own(monkeypatch):
+    """What attention saves grows with the square of the length."""
+    monkeypatch.setattr(joining, "ENOUGH", 2**20)
+    case = CASES["gpt"]
+    x, y = case.data(count=32)
+    short = [(x[i : i + 1, :2], y[i : i + 1, :2]) for i in range(16)]
+    long = [(x[i : i + 1], y[i : i + 1]) for i in range(16, 32)]
+    found = together(case.model(), loader(short + long))
+    for batch in found.batches():
+        with found.isolated(), SavedBytes() as saved:
+            found.batch_total(found.leaves(), map_batch(torch.clone, batch))
+        assert saved.total <= joining.ENOUGH
+
+
+def test_streams_that_do_not_fit_are_not_read_once_more(monkeypatch):
+    monkeypatch.setattr(data_module, "free_memory", lambda device: 4)
+    read = []
+
+    class Stream(IterableDataset):
+        def __iter__(self):
+            for x, y in zip(X.split(10), Y.split(10), strict=True):
+                read.append(len(x))
+                yield x, y
+
+    objective = fg.Objective(CASES["mlp"].model(), loader(Stream()))
+    read.clear()
+    _ = fg.Hessian(objective) @ random_vector(objective)
+    assert len(read) <= 6
 
 
 class Centred(nn.Linear):
@@ -131,6 +163,20 @@ class Crowded(nn.Linear):
         return super().forward(x if len(x) <= 32 else x / 2)
 
 
+class Capacity(nn.Linear):
+    """An expert that takes three quarters of a batch at most."""
+
+    def forward(self, x):
+        wanted = x[:, 0] > 0
+        taken = wanted & (wanted.cumsum(0) <= 0.75 * len(x))
+        return super().forward(x) * torch.where(taken, 1.0, 0.5)[:, None]
+
+
+class Referring(nn.Linear):
+    def forward(self, x, ref=None):
+        return super().forward(x if ref is None else x - ref.mean(0))
+
+
 class Offset(Centred):
     """Outputs so large that their differences seem small."""
 
@@ -147,6 +193,31 @@ def test_samples_that_influence_each_other_stay_apart(model, dtype):
     if isinstance(model, Crowded):
         data = uneven(20, 30)
     assert together(model.to(dtype), data).batch_count == 2
+
+
+def test_every_batch_is_looked_at():
+    """The first two tell nothing about what comes later."""
+    x = X.clone()
+    x[:20, 0] = torch.tensor([1.0, -1.0]).repeat(10)
+    x[20:40, 0], x[40:, 0] = 1.0, -1.0
+    batches = list(zip(x.split(10), Y.split(10), strict=True))
+    assert together(Capacity(4, 3).double(), loader(batches)).batch_count == 5
+    parts = [{"x": X[i : i + 10], "labels": Y[i : i + 10]} for i in range(0, 40, 10)]
+    for part in parts[2:]:
+        part["ref"] = part["x"]
+    assert together(Referring(4, 3).double(), loader(parts)).batch_count == 4
+
+
+def test_no_curvature_is_no_agreement():
+    y = Y[:40].clone().reshape(-1, 1)
+    y[:16] = y[20:36] = -100
+
+    class Tokens(Residual):
+        def forward(self, x):
+            return super().forward(x)[:, None]
+
+    parts = loader([(X[:20], y[:20]), (X[20:40], y[20:])])
+    assert together(Tokens().double(), parts).batch_count == 2
 
 
 @pytest.mark.parametrize(

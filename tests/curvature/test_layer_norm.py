@@ -10,7 +10,6 @@ from torch.autograd import forward_ad
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
 from flatgauge.curvature.layer_norm import OwnLayerNorms
-from flatgauge.curvature.routes import double_backward
 from flatgauge.vectors import generator, ravel
 
 
@@ -100,12 +99,62 @@ def test_vectors_that_vary_little():
 
 
 @pytest.mark.parametrize("case", ["gpt", "encoder"])
-def test_products_are_those_of_the_dense_matrix(case, monkeypatch):
-    monkeypatch.setattr(double_backward, "own_layer_norms", lambda _: OwnLayerNorms())
+def test_products_are_those_of_the_dense_matrix(case):
     objective = CASES[case].objective()
     vector = random_vector(objective)
     found = fg.Hessian(objective, "double-backward") @ vector
     assert_close(ravel(found), dense_hessian(objective) @ ravel(vector), 1e-10)
+
+
+class Composed(nn.LayerNorm):
+    """Layer normalization written out, so that torch differentiates it to any order."""
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        r = (centred.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+        return centred * r * self.weight + self.bias
+
+
+class Forces(nn.Module):
+    """Outputs are slopes of an energy, as in models of molecules."""
+
+    def __init__(self, normalization: type[nn.LayerNorm]):
+        super().__init__()
+        self.inner, self.norm = nn.Linear(4, 5), normalization(5)
+        self.head = nn.Linear(5, 1)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        energy = self.head(self.norm(self.inner(x)).tanh()).sum()
+        return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+
+def test_models_that_differentiate_by_their_inputs():
+    data = (draw(6, 4, seed=0), draw(6, 4, seed=1))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, other = Forces(nn.LayerNorm).double(), Forces(Composed).double()
+    for one, two in zip(model.parameters(), other.parameters(), strict=True):
+        one.data.copy_(two.data + 0.1 * draw(*two.shape, seed=2))
+        two.data.copy_(one.data)
+    found = fg.Hessian(fg.Objective(model, data, loss="mse")).to_dense()
+    expected = fg.Hessian(fg.Objective(other, data, loss="mse")).to_dense()
+    assert_close(found, expected, 1e-10)
+
+
+def test_a_vector_without_samples():
+    model, x = nn.LayerNorm(4).double(), draw(4, seed=0).requires_grad_()
+
+    def second() -> list[torch.Tensor]:
+        point = [x, *model.parameters()]
+        slopes = torch.autograd.grad(model(x).pow(3).sum(), point, create_graph=True)
+        return list(torch.autograd.grad(sum(s.sin().sum() for s in slopes), point))
+
+    expected = second()
+    with OwnLayerNorms():
+        found = second()
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other)
 
 
 def test_models_that_differentiate_themselves_go_by_torch():
@@ -120,11 +169,14 @@ def test_models_that_differentiate_themselves_go_by_torch():
     assert float(tangent.abs().max()) < 1e-12
 
 
-def test_mixed_types_go_by_torch():
+def test_mixed_types_and_autocast_go_by_torch():
     x, weight = draw(2, 4, seed=0).bfloat16(), draw(4, seed=1).float()
     expected = F.layer_norm(x, (4,), weight)
     with OwnLayerNorms():
         assert torch.equal(F.layer_norm(x, (4,), weight), expected)
+        with torch.autocast("cpu"):
+            output = F.layer_norm(x.float().requires_grad_(), (4,), weight)
+    assert type(output.grad_fn).__name__ == "NativeLayerNormBackward0"
 
 
 @pytest.mark.gpu

@@ -20,11 +20,10 @@ from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import double, take_samples
 from flatgauge.data import Batch, made_of_tensors, map_batch, tensors_in
 from flatgauge.errors import FlatgaugeError
-from flatgauge.isolation import precision
 from flatgauge.losses import RowLoss
 from flatgauge.memory import SavedBytes
 from flatgauge.objective import Objective
-from flatgauge.vectors import add, gaussian, generator
+from flatgauge.vectors import add, gaussian, generator, norm
 
 # Bytes that autograd saves of a batch, weights included: from there on launches hardly
 # show.
@@ -32,8 +31,8 @@ ENOUGH = 2**28
 # The part of a memory budget that a copy of the data may fill.
 DATA_SHARE = 8
 CHECKED_SAMPLES = 16
-# The relative difference of two losses in float32 that is rounding.
-ROUNDING = 1e-5
+# The relative difference of two values that is rounding.
+ROUNDING = {"ieee": 1e-5, "tf32": 1e-4}
 
 
 def pays(device: torch.device) -> bool:
@@ -44,9 +43,10 @@ def pays(device: torch.device) -> bool:
 def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
     """The same objective in larger batches, or as it is where products could differ.
 
-    Batches that follow each other are joined along dimension 0. The first two decide: on
-    some of their samples the product with a random vector must be the same in float64,
-    and on all of them the loss.
+    Batches that follow each other are joined along dimension 0 if their tensors have the
+    same shapes otherwise. The first two of every such shape decide: on some of their
+    samples the product with a random vector must be the same in float64. At last the
+    value must be the same on all the data.
 
     Args:
         objective: model, data, loss and the point.
@@ -57,61 +57,73 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
     plain = named and network.forward is None and network.mode == "eval"
     if not (pays(objective.device) and plain and objective.batch_count > 1):
         return objective
-    with objective.isolated(), precision(objective.device):
-        given = objective.held_batches()
-        if given is None or sum(map(_size, given)) > budget // DATA_SHARE:
+    with objective.isolated():
+        given, room = objective.held_batches(), budget // DATA_SHARE
+        if given is None or sum(map(_size, given)) > room:
             return objective
-        groups = list(_groups(given, _most(objective, given[0])))
-        pairs = [group[:2] for group in groups if len(group) > 1]
         try:
-            if not pairs or not _is_same(objective, truth, *pairs[0]):
-                return objective
+            found = _tried(objective, truth, given, min(ENOUGH, room))
         except (FlatgaugeError, RuntimeError):
             # A model may insist on the size of its batches.
-            return objective
-        return objective.in_batches([_joined(i, g) for i, g in enumerate(groups)])
+            found = None
+    return objective if found is None else found
 
 
-def _most(objective: Objective, first: Batch) -> float:
+def _tried(
+    objective: Objective, truth: type[Route], given: list[Batch], enough: int
+) -> Objective | None:
+    groups: list[list[Batch]] = []
+    for key, run in groupby(given, key=_signature):
+        alike = list(run)
+        most = 0.0 if key is None else _most(objective, alike[0], enough)
+        some = list(_groups(alike, most))
+        pairs = [group[:2] for group in some if len(group) > 1]
+        if pairs and not _is_same(objective, truth, pairs[0]):
+            return None
+        groups += some
+    if len(groups) == len(given):
+        return None
+    found = objective.in_batches([_joined(i, g) for i, g in enumerate(groups)])
+    totals = [
+        found.batch_total(found.parameters, batch).detach() for batch in found.batches()
+    ]
+    value = float(torch.stack(totals).double().sum()) / objective.sample_count
+    rounding = ROUNDING[objective.precision]
+    return found if math.isclose(value, objective.value(), rel_tol=rounding) else None
+
+
+def _most(objective: Objective, first: Batch, enough: int) -> float:
     """The size of batches that are large enough, in bytes of their tensors."""
     # A copy: autograd would be seen to save all that a view is a part of.
     own = map_batch(torch.clone, first)
     with SavedBytes() as saved:
         objective.batch_total(objective.leaves(), own)
-    return ENOUGH / max(saved.total, 1) * _size(first)
+    return enough / max(saved.total, 1) * _size(first)
 
 
-def _is_same(
-    objective: Objective, truth: type[Route], first: Batch, second: Batch
-) -> bool:
-    whole = _joined(0, [first, second])
-    losses = [
-        float(objective.batch_total(objective.parameters, batch))
-        for batch in (whole, first, second)
-    ]
-    if not math.isclose(losses[0], losses[1] + losses[2], rel_tol=ROUNDING):
-        return False
+def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> bool:
+    """Whether the products of two batches add up to that of the joined one."""
     exact = objective.in_double()
     some = slice(0, CHECKED_SAMPLES)
-    few = [map_batch(double, take_samples(one, some)) for one in (first, second)]
+    few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
         truth().prepare(exact, batch)([vector])[0] for batch in (_joined(0, few), *few)
     )
-    return difference(together, add(one, other)) <= AGREEMENT
+    right = add(one, other)
+    # Where there is no curvature, there is nothing to tell them by.
+    return float(norm(right)) > 0 and difference(together, right) <= AGREEMENT
 
 
 def _groups(batches: list[Batch], most: float) -> Iterator[list[Batch]]:
-    """Neighbours whose tensors fit together, of at most `most` bytes."""
-    for key, alike in groupby(batches, key=_signature):
-        group: list[Batch] = []
-        for batch in alike:
-            full = sum(map(_size, [*group, batch])) > most
-            if group and (full or key is None):
-                yield group
-                group = []
-            group.append(batch)
-        yield group
+    """Neighbours of at most `most` bytes in all, or single ones."""
+    group: list[Batch] = []
+    for batch in batches:
+        if group and sum(map(_size, [*group, batch])) > most:
+            yield group
+            group = []
+        group.append(batch)
+    yield group
 
 
 def _size(batch: Batch) -> int:

@@ -196,8 +196,7 @@ class SquaredGradients:
             return
         count = outputs.shape[0]
         edges = [tap.output for tap in taps]
-        held = recorder.entries + rows.outputs.numel()
-        for group in grouped(passes(rows), self._at_a_time(held)):
+        for group in grouped(passes(rows), self._at_a_time(recorder.entries)):
             slopes = group.pull(rows.outputs, edges)
             shares = self._split(group.signs)
             weights = shares.new_zeros(len(shares), count, shares.shape[2])
@@ -210,11 +209,11 @@ class SquaredGradients:
             for name in found.keys() - skipped:
                 total[name] += found[name]
 
-    def _at_a_time(self, held: int) -> int:
-        """How many passes, with so many numbers each, may share a backward."""
+    def _at_a_time(self, entries: int) -> int:
+        """How many passes, with so many slopes each, may share a backward."""
         if not self.findings.together:
             return 1
-        return max(1, most_entries(self.objective.device) // max(held, 1))
+        return max(1, most_entries(self.objective.device) // max(entries, 1))
 
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""

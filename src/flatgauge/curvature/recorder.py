@@ -30,9 +30,9 @@ from flatgauge.vectors import Params
 class Recorder(TorchFunctionMode):
     """A context in which a model runs at the tensors of `point`.
 
-    `taps` holds the operations that were understood, `entries` the numbers in all their
-    outputs; `others` the names of parameters that were used in any other way, or more
-    than once.
+    `taps` holds the operations that were understood; `others` the names of parameters
+    that were used in any other way, or more than once; `entries` counts the numbers in
+    all that depends on the parameters.
     """
 
     def __init__(self, point: Params):
@@ -52,7 +52,9 @@ class Recorder(TorchFunctionMode):
             for tensor in tensors_in([list(args), kwargs])
             if id(tensor) in self._names
         ]
-        if used and tensors_in([output]):
+        made = tensors_in([output])
+        self.entries += sum(tensor.numel() for tensor in made if tensor.requires_grad)
+        if used and made:
             self._note(func, args, kwargs, output, used)
         return output
 
@@ -68,7 +70,6 @@ class Recorder(TorchFunctionMode):
             self.others.update(used)
         else:
             self.taps.append(tap)
-            self.entries += output.numel()
 
     def _tap(
         self, record: Record, args: Any, kwargs: Any, output: Tensor

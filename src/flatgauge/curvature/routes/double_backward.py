@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from flatgauge.curvature.convolution import OwnConvolutions
-from flatgauge.curvature.layer_norm import own_layer_norms
+from flatgauge.curvature.layer_norm import OwnLayerNorms
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -28,7 +28,7 @@ class DoubleBackward(Route):
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Differentiate once and keep the graph."""
         point = objective.leaves()
-        with OwnConvolutions(), own_layer_norms(objective.device):
+        with OwnConvolutions(), OwnLayerNorms():
             total = objective.batch_total(point, batch)
         slopes = gradient_of(total, point, create_graph=True)
         check_twice_differentiable(slopes.values())
