@@ -263,13 +263,13 @@ def _try(objective: Objective) -> Findings:
     with exact.isolated():
         few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
         few = map_batch(double, few)
-        alone = _tried(exact, few, together=False)
-        # Not every operation of a backward can be done for several passes at a time.
-        with suppress(RuntimeError):
-            if objective.device.type == "cuda":
-                together = _tried(exact, few, together=True)
-                return together if together.singly == alone.singly else alone
-    return alone
+        if objective.device.type == "cuda":
+            # Not every operation of a backward can be done for several passes at a time.
+            with suppress(RuntimeError):
+                findings = _tried(exact, few, together=True)
+                if not findings.singly:
+                    return findings
+        return _tried(exact, few, together=False)
 
 
 def _tried(objective: Objective, few: Batch, together: bool) -> Findings:
