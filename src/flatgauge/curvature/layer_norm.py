@@ -1,8 +1,8 @@
 """Layer normalization whose second derivative takes few kernels and can be differentiated.
 
-torch writes it with about fifty kernels, which on a GPU is a quarter of the time of a
-small transformer's product; and with mean and r as constants, so that its derivatives in
-turn, which a model needs whose forward differentiates, are wrong. With x̂ = (x − mean) r
+torch writes it with many more, which shows on a GPU in the products of transformers; and
+with mean and r as constants, so that its derivatives in turn, which a model needs whose
+forward differentiates, are wrong. With x̂ = (x − mean) r
 and P(u) = r (u − mean u − x̂ mean(u x̂)), which is symmetric, y = x̂ w + c has the
 gradients g̃x = P(g w), g̃w = Σ g x̂ and g̃c = Σ g. For slopes a, b, c of them,
 S = ⟨g̃x, a⟩ + ⟨g̃w, b⟩ + ⟨g̃c, c⟩ has the derivatives

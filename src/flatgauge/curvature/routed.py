@@ -63,9 +63,8 @@ class RoutedOperator(BatchedOperator):
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if not self._undecided:
             return super()._apply(vectors)
-        if not self._begun and self.expect >= RECORDED_FROM:
-            objective, truth = self.objective, ROUTES[self.truth]
-            self.objective = joined(objective, truth, self._budget())
+        if not self._begun:
+            self._join(self._budget())
         kept = self._kept
         self._watch.start()
         images = super()._apply(vectors)
@@ -76,6 +75,10 @@ class RoutedOperator(BatchedOperator):
         if self._pays():
             self._undecided, self._due, self._kept = False, True, None
         return images
+
+    def _join(self, budget: int) -> None:
+        if self._may_record(budget):
+            self.objective = joined(self.objective, ROUTES[self.truth], budget)
 
     def _pays(self) -> bool:
         """Whether a trial earns its cost back; on a CPU a kept graph is hard to beat."""

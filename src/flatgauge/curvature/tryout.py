@@ -13,6 +13,7 @@ import torch
 from flatgauge.curvature.agreement import AGREEMENT, check_product, difference
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import Route
+from flatgauge.curvature.samples import double
 from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import can_be_kept, kept_bytes
@@ -91,8 +92,7 @@ class Tryout:
 
     def _in_double(self, route: Route) -> list[Params]:
         exact = self.objective.in_double()
-        few = few_samples(self.batch, CHECKED_SAMPLES)
-        few = map_batch(lambda t: t.double() if t.is_floating_point() else t, few)
+        few = map_batch(double, few_samples(self.batch, CHECKED_SAMPLES))
         return route.prepare(exact, few)(_draw(exact, CHECKED_VECTORS))
 
     def _attempt(self, route: Route, run: Callable[[], T]) -> T | None:
