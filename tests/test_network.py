@@ -9,9 +9,9 @@ from torch.nn.utils import parametrizations
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.errors import ModelError, OptionError
+from flatgauge.errors import ModelError
 from flatgauge.network import Network
-from flatgauge.vectors import add, scale, size
+from flatgauge.vectors import add, scale
 
 RANDOM = torch.Generator().manual_seed(0)
 X = torch.randn(6, 4, generator=RANDOM, dtype=torch.float64)
@@ -142,105 +142,6 @@ def test_complex_buffers_keep_their_imaginary_part():
     model = Rotary().double()
     expected = float(F.cross_entropy(model(X), Y).detach())
     assert fg.Objective(model, (X, Y)).value() == pytest.approx(expected, rel=1e-13)
-
-
-def test_data_parallel_is_refused():
-    with pytest.raises(ModelError, match=r"DataParallel.*pass model\.module"):
-        fg.Objective(nn.DataParallel(mlp(4, 3)), (X, Y))
-
-
-def test_mixed_types_are_measured_in_one():
-    model = nn.Sequential(nn.Linear(4, 3).double(), nn.Linear(3, 3).float())
-    with pytest.raises(
-        ModelError, match=r"several types.*float32.*float64.*pass dtype="
-    ):
-        fg.Objective(model, (X, Y))
-    assert fg.Objective(model, (X, Y), dtype=torch.float64).dtype == torch.float64
-
-
-def test_a_float32_model_in_float64():
-    model = mlp(4, 5, 3)
-    objective = fg.Objective(model, (X, Y), dtype=torch.float64)
-    double = fg.Objective(mlp(4, 5, 3).double(), (X, Y))
-    assert all(t.dtype == torch.float64 for t in objective.parameters.values())
-    assert next(model.parameters()).dtype == torch.float32
-    assert double.dtype == torch.float64
-    assert fg.Objective(model, (X, Y)).dtype == torch.float32
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_low_precision_is_refused(dtype):
-    model = mlp(4, 5, 3).to(dtype)
-    with pytest.raises(ModelError, match=r"too coarse.*pass dtype=torch.float32"):
-        fg.Objective(model, (X, Y))
-    with pytest.raises(ModelError, match="too coarse"):
-        fg.Objective(mlp(4, 5, 3), (X, Y), dtype=dtype)
-    assert fg.Objective(model, (X, Y), dtype=torch.float32).value() > 0
-
-
-def test_low_precision_inside_the_model_is_refused():
-    class Half(nn.Linear):
-        def forward(self, x):
-            return super().forward(x).to(torch.bfloat16)
-
-    with pytest.raises(ModelError, match=r"returned torch.bfloat16.*autocast"):
-        fg.Objective(Half(4, 3), (X, Y))
-
-
-def test_no_float_parameters():
-    with pytest.raises(ModelError, match="no floating-point parameters"):
-        fg.Objective(nn.Flatten(), (X, Y))
-
-
-def test_complex_parameters_are_refused():
-    class Fourier(nn.Linear):
-        def __init__(self):
-            super().__init__(4, 3)
-            self.phase = nn.Parameter(torch.ones(3, dtype=torch.complex64))
-
-        def forward(self, x):
-            return super().forward(x) * self.phase.abs()
-
-    with pytest.raises(ModelError, match=r"'phase' is complex.*view_as_real"):
-        fg.Objective(Fourier(), (X, Y))
-    assert len(
-        fg.Objective(Fourier(), (X, Y), params=lambda n: n != "phase").parameters
-    )
-
-
-def test_all_frozen():
-    model = mlp(4, 3).requires_grad_(False)
-    with pytest.raises(ModelError, match="all parameters are frozen: pass params="):
-        fg.Objective(model, (X, Y))
-    assert size(fg.Objective(model, (X, Y), params=lambda name: True).parameters) == 15
-
-
-def test_a_subset_can_be_chosen():
-    objective = fg.Objective(mlp(4, 5, 3), (X, Y), params=lambda n: "weight" in n)
-    assert list(objective.parameters) == ["0.weight", "2.weight"]
-    with pytest.raises(ModelError, match=r"chose none of the 4 parameters.*'0.weight'"):
-        fg.Objective(mlp(4, 5, 3), (X, Y), params=lambda n: False)
-
-
-@pytest.mark.parametrize(
-    "model", [nn.LazyLinear(3), nn.Linear(4, 3, device="meta")], ids=["lazy", "meta"]
-)
-def test_parameters_without_data(model):
-    with pytest.raises(ModelError, match="'weight' has no data yet"):
-        fg.Objective(model, (X, Y))
-
-
-def test_unknown_mode():
-    with pytest.raises(OptionError, match="mode= is 'test': use 'eval' or 'train'"):
-        fg.Objective(mlp(4, 3), (X, Y), mode="test")
-
-
-def test_a_model_that_fails_is_told_with_the_batch():
-    data = [(X, Y), (X[:, :2], Y)]
-    with pytest.raises(
-        ModelError, match=r"failed on batch 1 with inputs of shape \[\(6, 2\)\]"
-    ):
-        fg.Objective(mlp(4, 3), data)
 
 
 class Listed(nn.Module):
