@@ -12,12 +12,12 @@ from flatgauge.curvature.diagonal import choose_method
 from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
 
 # So that there are several batches at every number of samples, also where small ones
-# are joined.
+# are joined, and that what a product takes whatever the samples does not show.
 SAMPLES = {
     "cpu": (1000, 2000, 4000, 8000),
-    "cuda": (40_000, 80_000, 160_000, 320_000),
+    "cuda": (80_000, 160_000, 320_000, 640_000),
 }
-BATCH = {"cpu": 125, "cuda": 20_000}
+BATCH = {"cpu": 125, "cuda": 40_000}
 WIDTHS = (128, 256, 512, 1024)
 CLASSES = (2, 5, 10, 20, 50, 100, 200)
 PROBES = 30

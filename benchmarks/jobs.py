@@ -66,7 +66,7 @@ def _on_gpu() -> Iterator[Job]:
     )
     yield from _diagonals("cuda", "tf32")
     for precision in ("tf32", "ieee"):
-        yield _eigenvalue("cuda", precision, 10_000, 9)
+        yield _eigenvalue("cuda", precision, 10_000, 25)
         yield _eigenvalue("cuda", precision, 1000, 9)
     run = partial(default_set, "WRN-16-4", "cuda", "tf32", batch=2500)
     yield Job("default set", "WRN-16-4", "tf32", run)

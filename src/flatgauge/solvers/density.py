@@ -183,7 +183,7 @@ def probe(
     """One Lanczos run of `steps` steps, fewer if an invariant subspace is found."""
     run = Lanczos(operator, random_start(operator, random))
     while run.steps < steps and not run.exhausted:
-        run.step()
+        run.step(ahead=run.steps + 1 < steps)
     return RunRecord.of(run)
 
 

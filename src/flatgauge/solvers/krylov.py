@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.linalg import eigh_tridiagonal
+from scipy.linalg.lapack import dstev
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.errors import NonFiniteError
+from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
 from flatgauge.solvers.inner import (
     combination,
@@ -21,18 +22,16 @@ from flatgauge.solvers.inner import (
 )
 from flatgauge.vectors import generator, unravel
 
+# Up to so many steps QR iterations diagonalize T faster than divide and conquer does.
+FEW_STEPS = 40
+
 
 def random_start(
     operator: SymmetricOperator, random: torch.Generator
 ) -> Float[Tensor, " n"]:
-    """A standard normal flat vector, a function of the generator and n alone.
-
-    It is drawn in float32 on the host (ten times faster there than float64), so that
-    dtype and device do not change it.
-    """
-    draw = torch.randn(operator.dimension, generator=random, dtype=torch.float32)
+    """A standard normal flat vector, a function of the generator and n alone."""
     first = next(iter(operator.space.values()))
-    return draw.to(device=first.device, dtype=first.dtype)
+    return standard_normal(operator.dimension, random, first)
 
 
 def require_finite(numbers: Sequence[float]) -> None:
@@ -44,6 +43,29 @@ def require_finite(numbers: Sequence[float]) -> None:
         )
 
 
+def runs_ahead(device: torch.device) -> bool:
+    """Whether a product that was begun goes on while the host does something else."""
+    return device.type == "cuda"
+
+
+class Coming:
+    """Numbers of a device on their way to the host, where others can be waited for first."""
+
+    def __init__(self, tensor: Float[Tensor, " n"]):
+        self._copy = tensor.to("cpu", non_blocking=True)
+        self._arrived = (
+            torch.cuda.current_stream(tensor.device).record_event()
+            if tensor.is_cuda
+            else None
+        )
+
+    def numbers(self) -> list[float]:
+        """Wait for them, and not for what was begun since."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._copy.tolist()
+
+
 class Lanczos:
     """The tridiagonal matrix of a symmetric operator in a growing Krylov basis.
 
@@ -52,7 +74,8 @@ class Lanczos:
     diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
     the operator restricted to their complement; `deflated_shares` are the squared cosines
-    between them and the start vector. A step waits for the device once.
+    between them and the start vector. A step waits for the device once, and not for the
+    next step's product, if that was begun ahead.
 
     Args:
         operator: the symmetric operator A.
@@ -89,6 +112,7 @@ class Lanczos:
         self.dimension = start.numel() - self._deflated.shape[0]
         self._blocks: list[Tensor] = []
         self._taken = 0
+        self._ahead: Tensor | None = None
         parts = inner_products(self._deflated, start[None])[:, 0]
         self.deflated_shares: list[float] = (
             (parts / start.double().norm()).square().tolist()
@@ -112,25 +136,35 @@ class Lanczos:
         """The same with all the bits of the vectors' dtype."""
         return rounding_of(self._next.dtype)
 
-    def step(self) -> None:
+    def step(self, ahead: bool = False) -> None:
         """Multiply once, and add one row and column to the tridiagonal matrix.
+
+        Args:
+            ahead: whether there will most likely be another step. On a GPU its product
+                then begins before this step's numbers are known on the host, and is
+                lost if they end the run.
 
         Raises:
             NonFiniteError: if the product is NaN or infinite.
         """
         current = self._store(self._next)
-        product = self.operator.multiply_flat(current[:, None], check=False)[:, 0]
+        product, self._ahead = self._ahead, None
+        if product is None:
+            product = self._multiplied(current)
         alpha = torch.dot(current.double(), product.double())
         image = self._orthogonalized(product)
         beta = image.double().norm()
-        numbers = torch.stack([alpha, beta]).tolist()
+        self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
+        coming = Coming(torch.stack([alpha, beta]))
+        if ahead and runs_ahead(image.device) and self.steps + 1 < self.dimension:
+            self._ahead = self._multiplied(self._next)
+        numbers = coming.numbers()
         if not all(map(math.isfinite, numbers)):
             # It may know the parameter that is to blame.
             self.operator.check([unravel(product, self.operator.space)])
         require_finite(numbers)
         self.alphas.append(numbers[0])
         self.betas.append(numbers[1])
-        self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
         if self.steps == self.dimension:
             self.betas[-1] = 0.0
         # Coarse products do not end the recurrence, they only bound what it says.
@@ -140,10 +174,12 @@ class Lanczos:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
         if self.steps == 1:
             return np.array(self.alphas), np.ones((1, 1))
-        values, vectors = eigh_tridiagonal(
-            np.array(self.alphas), np.array(self.betas[:-1]), lapack_driver="stev"
-        )
-        return np.asarray(values), np.asarray(vectors)
+        if self.steps <= FEW_STEPS:
+            values, vectors, _ = dstev(self.alphas, self.betas[:-1])
+            return values, vectors
+        beside = np.diag(self.betas[:-1], -1)
+        values, vectors = np.linalg.eigh(np.diag(self.alphas) + beside)
+        return values, vectors
 
     def combine(self, coefficients: np.ndarray) -> Float[Tensor, "n k"]:
         """Q times the columns of an m x k matrix: flat vectors of the operator."""
@@ -163,6 +199,9 @@ class Lanczos:
         With deflated vectors, its part orthogonal to them.
         """
         return self._next * (self.betas[-1] * float(coefficients[-1]))
+
+    def _multiplied(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        return self.operator.multiply_flat(vector[:, None], check=False)[:, 0]
 
     def _norm_bound(self) -> float:
         before = [0.0, *self.betas[:-1]]
@@ -214,5 +253,5 @@ def tridiagonalize(
     """
     lanczos = Lanczos(operator, random_start(operator, generator(seed)))
     while lanczos.steps < steps and not lanczos.exhausted:
-        lanczos.step()
+        lanczos.step(ahead=lanczos.steps + 1 < steps)
     return lanczos

@@ -14,6 +14,9 @@ from flatgauge.results import Status
 from flatgauge.solvers.certificate import distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
 
+# Times the allowed residual: where more is expected, the next step hardly ends a run.
+FAR = 2.0
+
 
 @dataclass(frozen=True)
 class End:
@@ -49,6 +52,10 @@ class End:
         zero = abs(self.value) <= self.floor and self.settled
         return zero or max(self.residual, self.floor) <= self.allowed
 
+    def expected_after(self, before: float) -> float:
+        """The next step's residual, if it shrinks as it did since `before`."""
+        return self.residual * min(1.0, self.residual / max(before, 1e-300))
+
 
 def run_lanczos(
     operator: SymmetricOperator,
@@ -65,12 +72,18 @@ def run_lanczos(
     At least `least_steps` are taken, unless an invariant subspace is found before.
     """
     run = Lanczos(operator, random_start(operator, random), deflated, scale)
+    far, before = True, [0.0] * len(signs)
     while run.steps < max_steps and not run.exhausted:
-        run.step()
-        if run.steps >= least_steps and all(
-            extreme(run, sign, tol).settled for sign in signs
-        ):
+        number = run.steps + 1
+        run.step(ahead=number < least_steps or (far and number < max_steps))
+        if number + 1 < least_steps:
+            continue
+        ends = [extreme(run, sign, tol) for sign in signs]
+        if number >= least_steps and all(end.settled for end in ends):
             break
+        pairs = zip(ends, before, strict=True)
+        far = any(end.expected_after(last) > FAR * end.allowed for end, last in pairs)
+        before = [end.residual for end in ends]
     return run
 
 

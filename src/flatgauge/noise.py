@@ -1,0 +1,67 @@
+"""Normal random numbers that are the same on every device.
+
+torch's generators give other numbers on a GPU than on a CPU, and a GPU waits while the
+host draws for it. Here every number is a hash of its place, made where it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from flatgauge.shapes import Float
+
+# SplitMix64 (Steele, Lea and Flood 2014), as signed numbers: torch has no others.
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+LOW_BITS = 2**32 - 1
+# Pairs that are made at a time, which bounds the memory beside the result.
+PIECE = 2**20
+
+
+def standard_normal(
+    count: int, random: torch.Generator, like: Tensor
+) -> Float[Tensor, " count"]:
+    """Independent standard normal numbers, with the device and dtype of `like`.
+
+    Up to rounding they are a function of the generator's state and of `count` alone: the
+    generator gives a key, SplitMix64 two uniform numbers u, v of 32 bits for each pair of
+    places, and Box and Muller the pair √(−2 ln u) (cos 2πv, sin 2πv).
+
+    Args:
+        count: how many.
+        random: a generator on the CPU, of which one number is taken.
+        like: where they go.
+
+    >>> import torch
+    >>> standard_normal(3, torch.Generator().manual_seed(0), torch.zeros(()))
+    tensor([-2.0801, -1.4561,  0.6453])
+    """
+    key = int(torch.empty((), dtype=torch.int64).random_(generator=random))
+    half = (count + 1) // 2
+    numbers = torch.empty(2, half, dtype=like.dtype, device=like.device)
+    for start in range(0, half, PIECE):
+        stop = min(start + PIECE, half)
+        places = torch.arange(start, stop, dtype=torch.int64, device=like.device)
+        bits = split_mix(places, key)
+        u = shifted(bits, 32).double().add_(0.5).mul_(2.0**-32)
+        angle = (bits & LOW_BITS).double().mul_(2 * math.pi * 2.0**-32)
+        radius = u.log_().mul_(-2).sqrt_()
+        numbers[0, start:stop] = angle.cos().mul_(radius)
+        numbers[1, start:stop] = angle.sin_().mul_(radius)
+    return numbers.view(-1)[:count]
+
+
+def split_mix(places: Tensor, key: int) -> Tensor:
+    """64 random bits for each place: the generator's outputs from the state `key`."""
+    bits = (places + 1).mul_(GOLDEN).add_(key)
+    bits = (bits ^ shifted(bits, 30)).mul_(FACTORS[0])
+    bits = (bits ^ shifted(bits, 27)).mul_(FACTORS[1])
+    return bits ^ shifted(bits, 31)
+
+
+def shifted(bits: Tensor, by: int) -> Tensor:
+    """64 bits moved to the right, with zeros before them."""
+    return (bits >> by).bitwise_and_(2 ** (64 - by) - 1)
