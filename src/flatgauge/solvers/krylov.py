@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.linalg.lapack import dstev
+from scipy.linalg import get_lapack_funcs
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
@@ -24,6 +24,8 @@ from flatgauge.vectors import generator, unravel
 
 # Up to so many steps QR iterations diagonalize T faster than divide and conquer does.
 FEW_STEPS = 40
+# Not eigh_tridiagonal, whose checks take longer than the work.
+(_stev,) = get_lapack_funcs(("stev",), dtype=np.float64)
 
 
 def random_start(
@@ -175,7 +177,7 @@ class Lanczos:
         if self.steps == 1:
             return np.array(self.alphas), np.ones((1, 1))
         if self.steps <= FEW_STEPS:
-            values, vectors, _ = dstev(self.alphas, self.betas[:-1])
+            values, vectors, _ = _stev(self.alphas, self.betas[:-1])
             return values, vectors
         beside = np.diag(self.betas[:-1], -1)
         values, vectors = np.linalg.eigh(np.diag(self.alphas) + beside)
