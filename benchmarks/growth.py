@@ -12,7 +12,7 @@ from flatgauge.curvature.diagonal import choose_method
 from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
 
 # So that there are several batches at every number of samples, also where small ones
-# are joined, and that what a product takes whatever the samples does not show.
+# are joined, and that the fixed cost of a product does not show.
 SAMPLES = {
     "cpu": (1000, 2000, 4000, 8000),
     "cuda": (80_000, 160_000, 320_000, 640_000),

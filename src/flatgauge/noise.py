@@ -1,4 +1,4 @@
-"""Normal random numbers that are the same on every device.
+"""Normal random numbers that are the same on every device, up to rounding.
 
 torch's generators give other numbers on a GPU than on a CPU, and a GPU waits while the
 host draws for it. Here every number is a hash of its place, made where it is needed.
@@ -32,14 +32,18 @@ def standard_normal(
 
     Args:
         count: how many.
-        random: a generator on the CPU, of which one number is taken.
+        random: a generator, of which one number is taken.
         like: where they go.
 
     >>> import torch
     >>> standard_normal(3, torch.Generator().manual_seed(0), torch.zeros(()))
     tensor([-2.0801, -1.4561,  0.6453])
     """
-    key = int(torch.empty((), dtype=torch.int64).random_(generator=random))
+    key = int(
+        torch.empty((), dtype=torch.int64, device=random.device).random_(
+            generator=random
+        )
+    )
     half = (count + 1) // 2
     numbers = torch.empty(2, half, dtype=like.dtype, device=like.device)
     for start in range(0, half, PIECE):

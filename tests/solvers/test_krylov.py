@@ -6,14 +6,7 @@ import torch
 
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.errors import NonFiniteError
-from flatgauge.solvers import krylov
-from flatgauge.solvers.krylov import (
-    FEW_STEPS,
-    Lanczos,
-    random_start,
-    tridiagonalize,
-)
-from flatgauge.solvers.lanczos import largest_eigenvalue
+from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
 from flatgauge.vectors import generator
 from solvers.spectra import network_like, operator_with
 
@@ -111,50 +104,6 @@ def test_long_float32_vectors_stay_orthonormal():
     basis = lanczos.combine(np.eye(12)).double()
     assert torch.allclose(basis.T @ basis, torch.eye(12).double(), atol=1e-6)
     assert lanczos.ritz()[0][-1] == pytest.approx(20.0, rel=1e-6)
-
-
-@pytest.fixture
-def running_ahead(monkeypatch):
-    monkeypatch.setattr(krylov, "runs_ahead", lambda device: True)
-
-
-@pytest.mark.parametrize("eigenvalues", [network_like(), [3.0, 2.0, 1.0] + [0.0] * 27])
-def test_running_ahead_changes_nothing(eigenvalues, monkeypatch):
-    operator = operator_with(eigenvalues)
-    one = tridiagonalize(operator, steps=25)
-    before = operator.products
-    monkeypatch.setattr(krylov, "runs_ahead", lambda device: True)
-    other = tridiagonalize(operator, steps=25)
-    assert (one.alphas, one.betas) == (other.alphas, other.betas)
-    assert torch.equal(one.combine(np.eye(one.steps)), other.combine(np.eye(one.steps)))
-    # Only a run that ends by itself has begun one in vain.
-    assert operator.products - before == other.steps + other.exhausted
-
-
-@pytest.mark.usefixtures("running_ahead")
-@pytest.mark.parametrize("tol", [1e-2, 1e-3, 1e-6])
-def test_an_eigenvalue_takes_no_product_in_vain(tol):
-    operator = operator_with(network_like())
-    found = largest_eigenvalue(operator, tol=tol)
-    assert found.products == operator.products
-    assert largest_eigenvalue(operator, tol=1e-9, max_steps=4).products == 4
-    assert operator.products == found.products + 4
-
-
-@pytest.mark.usefixtures("running_ahead")
-def test_the_last_dimension_is_not_multiplied_ahead():
-    operator = operator_with(np.arange(5.0))
-    assert tridiagonalize(operator, steps=30).steps == operator.products == 5
-
-
-@pytest.mark.parametrize("steps", [FEW_STEPS, FEW_STEPS + 1])
-def test_both_ways_to_diagonalize_are_right(steps):
-    lanczos = tridiagonalize(operator_with(network_like()), steps=steps)
-    values, vectors = lanczos.ritz()
-    beside = np.diag(lanczos.betas[:-1], 1)
-    matrix = np.diag(lanczos.alphas) + beside + beside.T
-    assert np.abs(matrix @ vectors - vectors * values).max() < 1e-13
-    assert (np.diff(values) >= 0).all()
 
 
 def test_one_product_a_step():

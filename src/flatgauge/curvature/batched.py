@@ -72,6 +72,11 @@ class BatchedOperator(SymmetricOperator):
             return max(super().rounding, TF32)
         return super().rounding
 
+    @property
+    def begins_at_once(self) -> bool:
+        """Replays of recordings do."""
+        return self.replays and self._kept is not None
+
     def _apply(self, vectors: list[Params]) -> list[Params]:
         totals: list[Params] = []
         share = 1 / self.objective.sample_count

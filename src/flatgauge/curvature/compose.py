@@ -21,6 +21,11 @@ class Composed(SymmetricOperator):
         """That of the other operator."""
         return self.operator.rounding
 
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether those of the other operator do."""
+        return self.operator.begins_at_once
+
     def check(self, images: list[Params]) -> None:
         """As the other operator does: its parts are still apart."""
         self.operator.check(images)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
@@ -16,6 +15,7 @@ from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.shapes import Float
 from flatgauge.solvers.krylov import Lanczos, random_start
+from flatgauge.solvers.tridiagonal import diagonalized
 from flatgauge.vectors import generator
 
 
@@ -30,7 +30,7 @@ class SpectralDensity:
         dimension: the number n of eigenvalues.
         status: EXACT if the points are the eigenvalues themselves, else ESTIMATED.
         message: how the points were found.
-        products: the number of products with the operator.
+        products: the number of products with the operator that were used.
     """
 
     nodes: Float[Tensor, "probes points"]
@@ -81,13 +81,9 @@ def quadrature(
     Returns:
         The points, ascending, and their weights.
     """
-    if len(alphas) == 1:
-        return np.array(alphas), np.ones(1)
-    nodes, vectors = eigh_tridiagonal(
-        np.array(alphas), np.array(betas[: len(alphas) - 1]), lapack_driver="stev"
-    )
-    weights = np.asarray(vectors)[0] ** 2
-    return np.asarray(nodes), weights / weights.sum()
+    nodes, vectors = diagonalized(alphas, betas[: len(alphas) - 1])
+    weights = vectors[0] ** 2
+    return nodes, weights / weights.sum()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.linalg import get_lapack_funcs
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
@@ -20,18 +19,14 @@ from flatgauge.solvers.inner import (
     inner_products,
     without_parts_along,
 )
+from flatgauge.solvers.tridiagonal import diagonalized
 from flatgauge.vectors import generator, unravel
-
-# Up to so many steps QR iterations diagonalize T faster than divide and conquer does.
-FEW_STEPS = 40
-# Not eigh_tridiagonal, whose checks take longer than the work.
-(_stev,) = get_lapack_funcs(("stev",), dtype=np.float64)
 
 
 def random_start(
     operator: SymmetricOperator, random: torch.Generator
 ) -> Float[Tensor, " n"]:
-    """A standard normal flat vector, a function of the generator and n alone."""
+    """A standard normal flat vector: up to rounding, a function of generator and n."""
     first = next(iter(operator.space.values()))
     return standard_normal(operator.dimension, random, first)
 
@@ -45,13 +40,8 @@ def require_finite(numbers: Sequence[float]) -> None:
         )
 
 
-def runs_ahead(device: torch.device) -> bool:
-    """Whether a product that was begun goes on while the host does something else."""
-    return device.type == "cuda"
-
-
 class Coming:
-    """Numbers of a device on their way to the host, where others can be waited for first."""
+    """Numbers on their way to the host, while their device is given more to do."""
 
     def __init__(self, tensor: Float[Tensor, " n"]):
         self._copy = tensor.to("cpu", non_blocking=True)
@@ -76,8 +66,8 @@ class Lanczos:
     diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
     the operator restricted to their complement; `deflated_shares` are the squared cosines
-    between them and the start vector. A step waits for the device once, and not for the
-    next step's product, if that was begun ahead.
+    between them and the start vector. A step waits for the device once, but not for a
+    product that was begun ahead.
 
     Args:
         operator: the symmetric operator A.
@@ -125,7 +115,7 @@ class Lanczos:
 
     @property
     def steps(self) -> int:
-        """The number m of steps taken, which is the number of products used."""
+        """The number m of steps taken, and of the products that they used."""
         return len(self.alphas)
 
     @property
@@ -142,9 +132,9 @@ class Lanczos:
         """Multiply once, and add one row and column to the tridiagonal matrix.
 
         Args:
-            ahead: whether there will most likely be another step. On a GPU its product
-                then begins before this step's numbers are known on the host, and is
-                lost if they end the run.
+            ahead: whether another step is likely. Its product is then begun before this
+                step's numbers are known, where that does not keep the host waiting; if
+                they end the run, it was begun in vain.
 
         Raises:
             NonFiniteError: if the product is NaN or infinite.
@@ -157,8 +147,10 @@ class Lanczos:
         image = self._orthogonalized(product)
         beta = image.double().norm()
         self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
+        del image
         coming = Coming(torch.stack([alpha, beta]))
-        if ahead and runs_ahead(image.device) and self.steps + 1 < self.dimension:
+        more = ahead and self.steps + 1 < self.dimension
+        if more and self.operator.begins_at_once:
             self._ahead = self._multiplied(self._next)
         numbers = coming.numbers()
         if not all(map(math.isfinite, numbers)):
@@ -171,17 +163,12 @@ class Lanczos:
             self.betas[-1] = 0.0
         # Coarse products do not end the recurrence, they only bound what it says.
         self.exhausted = self.betas[-1] <= self.finest * self._norm_bound()
+        if self.exhausted:
+            self._ahead = None
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
-        if self.steps == 1:
-            return np.array(self.alphas), np.ones((1, 1))
-        if self.steps <= FEW_STEPS:
-            values, vectors, _ = _stev(self.alphas, self.betas[:-1])
-            return values, vectors
-        beside = np.diag(self.betas[:-1], -1)
-        values, vectors = np.linalg.eigh(np.diag(self.alphas) + beside)
-        return values, vectors
+        return diagonalized(self.alphas, self.betas[:-1])
 
     def combine(self, coefficients: np.ndarray) -> Float[Tensor, "n k"]:
         """Q times the columns of an m x k matrix: flat vectors of the operator."""

@@ -34,7 +34,7 @@ class Eigenvalues:
             least 1 - `certificate.DELTA` over the random start.
         status: whether every value met the tolerance.
         message: what happened, and what to raise if it did not.
-        products: the number of products with the operator.
+        products: the number of products with the operator that were used.
         steps: the Lanczos steps of each run.
     """
 

@@ -14,8 +14,8 @@ from flatgauge.results import Status
 from flatgauge.solvers.certificate import distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
 
-# Times the allowed residual: where more is expected, the next step hardly ends a run.
-FAR = 2.0
+# Where a residual of so many times what is enough is expected, more steps will follow.
+FAR = 4.0
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,14 @@ class End:
     finest: float
 
     @property
+    def enough(self) -> float:
+        """The residual below which steps are not asked for, or spent on rounding."""
+        return max(self.allowed, self.finest)
+
+    @property
     def settled(self) -> bool:
-        """Whether more steps are not asked for, or would be spent on rounding."""
-        return self.residual <= max(self.allowed, self.finest)
+        """Whether no more steps are needed."""
+        return self.residual <= self.enough
 
     @property
     def reached(self) -> bool:
@@ -75,14 +80,14 @@ def run_lanczos(
     far, before = True, [0.0] * len(signs)
     while run.steps < max_steps and not run.exhausted:
         number = run.steps + 1
-        run.step(ahead=number < least_steps or (far and number < max_steps))
+        run.step(ahead=number < max_steps and (far or number < least_steps))
         if number + 1 < least_steps:
             continue
         ends = [extreme(run, sign, tol) for sign in signs]
         if number >= least_steps and all(end.settled for end in ends):
             break
         pairs = zip(ends, before, strict=True)
-        far = any(end.expected_after(last) > FAR * end.allowed for end, last in pairs)
+        far = any(end.expected_after(last) > FAR * end.enough for end, last in pairs)
         before = [end.residual for end in ends]
     return run
 
