@@ -81,7 +81,7 @@ class BatchedOperator(SymmetricOperator):
         totals: list[Params] = []
         share = 1 / self.objective.sample_count
         # Replays run no code of the model, so there is nothing to be isolated from.
-        replayed = self._kept is not None and self.replays
+        replayed = self.begins_at_once
         device = self.objective.device
         with on_device(device) if replayed else self.objective.isolated():
             for product in self._products(len(vectors)):
