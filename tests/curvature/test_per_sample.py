@@ -119,19 +119,20 @@ def test_passes_share_a_backward_on_a_gpu_where_they_can():
     for model, together in ((plain, True), (lenet().double(), True), (own, False)):
         squares = SquaredGradients(fg.Objective(model, data, device="cuda"))
         assert squares.findings.together is together
-        assert squares.singly == []
+        assert squares.singly == set()
         right = SquaredGradients(fg.Objective(model, data)).mean(slopes)
         found = squares.mean(slopes)
         assert_close({n: t.cpu() for n, t in found.items()}, right, 1e-11)
 
 
-def test_a_backward_that_asks_for_numbers_cannot_serve_several_passes():
+def test_a_backward_that_asks_for_numbers_does_one_pass_at_a_time():
     model = nn.Sequential(mlp(4, 5, 3).double(), Doubling())
     x, y = CASES["mlp"].data()
     objective = fg.Objective(model, (x, y))
-    squares = SquaredGradients(objective, findings=Findings([], True))
-    with pytest.raises(RuntimeError, match="Batching rule"):
-        squares.mean(slopes_twice)
+    squares = SquaredGradients(objective, findings=Findings(together=True))
+    found = squares.mean(slopes_twice)
+    assert not squares.findings.together
+    assert_close(found, {n: 2 * t for n, t in slowly(objective).items()}, 1e-11)
 
 
 IN_PLACE = nn.Sequential(
@@ -151,7 +152,7 @@ IN_PLACE = nn.Sequential(
 def test_plain_networks_need_no_gradients_of_single_samples(model):
     x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     objective = fg.Objective(model.double(), (x, torch.arange(6) % 3))
-    assert SquaredGradients(objective).singly == []
+    assert SquaredGradients(objective).singly == set()
 
 
 def test_a_head_of_zeros_hides_nothing():
@@ -178,7 +179,7 @@ def test_in_place_activations_that_are_silent_on_the_first_samples():
     x = torch.tensor([[1.0, 2], [2, 1], [1, 1], [-1, 2], [2, -3], [-1, -1]]).double()
     objective = fg.Objective(model, (x, torch.arange(6) % 3))
     squares = SquaredGradients(objective)
-    assert squares.singly == []
+    assert squares.singly == set()
     assert_close(squares.mean(slopes), slowly(objective))
 
 

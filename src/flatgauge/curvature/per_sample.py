@@ -1,36 +1,36 @@
 """Sums of squared per-sample gradients, for any model.
 
-Operations that are understood (`recorder.py`) give their share from inputs and slopes;
-the others, and whatever does not agree with plain differentiation of single samples on
-the first batch, are differentiated sample by sample.
+Operations that are understood (`recorder.py`) give their share from inputs and slopes, on
+every batch after a look at whether that explains all of its gradient (`attribution.py`).
+What it does not explain, and whatever does not agree with plain differentiation of a few
+single samples, is differentiated sample by sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import torch
-from torch import Tensor
 
-from flatgauge.curvature.recorder import Recorder
+from flatgauge.curvature.attribution import Attribution
 from flatgauge.curvature.samples import (
     double,
     first_with_several,
     sample_length,
     take_samples,
 )
-from flatgauge.curvature.slots import Pass, Passes, by_slot, grouped
-from flatgauge.curvature.taps import most_entries
+from flatgauge.curvature.shares import Recorded, Shares
+from flatgauge.curvature.slots import Pass, Passes, by_slot
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, check_finite, scale
+from flatgauge.vectors import Params, add, add_into, check_finite, scale
 
 AGREEMENT = 1e-8
 CHECKED_SAMPLES = 3
@@ -43,18 +43,20 @@ MEMORY_SHARE = 4
 COPIES = 2
 
 
-@dataclass(frozen=True)
+@dataclass
 class Findings:
-    """What a trial on a few samples tells about a model.
+    """What trials on a few samples have told about a model so far.
 
     Attributes:
-        singly: the parameters to differentiate sample by sample.
         together: whether several passes may share one backward, on a GPU.
+        singly: the parameters to differentiate sample by sample.
+        proved: those whose shares have agreed with plain differentiation.
         entries: the numbers that are held of each sample while its passes run.
     """
 
-    singly: list[str]
-    together: bool
+    together: bool = False
+    singly: set[str] = field(default_factory=set)
+    proved: set[str] = field(default_factory=set)
     entries: int = 0
 
 
@@ -83,11 +85,10 @@ class SquaredGradients:
         self.loss = objective.loss
         self.signed = signed
         self.findings = findings or _findings(objective)
-        self._entries = self.findings.entries
 
     @property
-    def singly(self) -> list[str]:
-        """The parameters to differentiate sample by sample."""
+    def singly(self) -> set[str]:
+        """The parameters to differentiate sample by sample, as far as is known."""
         return self.findings.singly
 
     def mean(self, passes: Passes) -> Params:
@@ -97,13 +98,12 @@ class SquaredGradients:
 
     def parts(self, passes: Passes) -> tuple[Params, Params]:
         """The same, positive and negative signs apart: the mean is their difference."""
-        total = self._nothing(list(self.objective.parameters))
+        total = self._shares().nothing(self.objective.parameters)
         with self.objective.isolated():
             for batch in self.objective.batches():
                 for piece in self._pieces(batch):
-                    self._recorded(piece, passes, total)
-                if self.singly:
-                    total = _add_some(total, self._sample_by_sample(batch, passes))
+                    found = self._piece(piece, passes)
+                    add_into({name: total[name] for name in found}, found)
         total = scale(total, 1 / self.objective.sample_count)
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
@@ -111,10 +111,14 @@ class SquaredGradients:
             return plus, {name: torch.zeros_like(part) for name, part in plus.items()}
         return plus, {name: both[1] for name, both in total.items()}
 
+    def _shares(self) -> Shares:
+        together = self.findings.together
+        return Shares(self.objective, self.loss, self.signed, together)
+
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
         room = memory_budget(self.objective.device, None) // MEMORY_SHARE
-        each = COPIES * self.objective.dtype.itemsize * max(self._entries, 1)
+        each = COPIES * self.objective.dtype.itemsize * max(self.findings.entries, 1)
         step = max(1, room // each)
         length = sample_length(batch)
         if step >= length:
@@ -123,159 +127,105 @@ class SquaredGradients:
         for start in range(0, length, step):
             yield take_samples(batch, slice(start, start + step))
 
-    def _nothing(self, names: list[str]) -> Params:
-        """Zeros for the positive part and, where there is one, for the negative."""
-        point = self.objective.parameters
-        kinds = 2 if self.signed else 1
-        return {
-            name: point[name].new_zeros(kinds, *point[name].shape) for name in names
-        }
+    def _piece(self, piece: Batch, passes: Passes) -> Params:
+        """The shares of all parameters that the piece depends on."""
+        found = self._recorded(piece, passes)
+        unproved = found.shares.keys() - self.findings.proved
+        if unproved:
+            few = _loudest(piece, found.attribution, unproved)
+            _try(self.objective, few, self.findings)
+        shares = {n: s for n, s in found.shares.items() if n not in self.singly}
+        left = found.attribution.used - shares.keys()
+        if not left:
+            return shares
+        plain = self._shares()
+        plain.check_independent(piece)
+        return {**shares, **plain.singly(piece, passes, sorted(left))}
 
-    def wrong_on(self, few: Batch) -> list[str]:
-        """The parameters whose shares differ from plain differentiation."""
-        point = self.objective.parameters
-        self._check_independent(few)
-
-        columns = CHECKED_TOGETHER if self.findings.together else 1
-
-        def trial(rows: Rows) -> Iterator[Pass]:
-            # Functions of the sample's own outputs: the same in any batch.
-            outputs = rows.outputs.detach()
-            # Not 0 where outputs are: a network's last layer may start from nothing.
-            moved = [outputs + shift for shift in range(columns)]
-            waves = torch.stack([one.sin() + one.cos() for one in moved], dim=2)
-            ones = torch.ones_like(outputs[:, :1]).expand(-1, columns)
-            passes = by_slot(rows, waves, ones)
-            yield from islice(passes, CHECKED_SLOTS * columns)
-
-        fast = self._nothing(list(point))
-        self._recorded(few, trial, fast)
-        every = SquaredGradients(
-            self.objective, signed=self.signed, findings=Findings(list(point), False)
-        )
-        slow = every._sample_by_sample(few, trial)
-        return [
-            name
-            for name in point
-            if float((fast[name] - slow[name]).norm())
-            > AGREEMENT * float(slow[name].norm())
-        ]
-
-    def _check_independent(self, few: Batch) -> None:
-        """A sample's outputs must not depend on the others of its batch."""
-        point = self.objective.parameters
-
-        def outputs(samples: Batch) -> Tensor:
-            found = self.objective.evaluate(point, samples)
-            return self.loss.rows(*found).outputs.detach()
-
-        together = outputs(few)
-        alone = [
-            outputs(take_samples(few, slice(index, index + 1)))
-            for index in range(sample_length(few))
-        ]
-        difference = float((together - torch.cat(alone)).norm())
-        if difference > AGREEMENT * float(together.norm()):
-            raise ModelError(
-                "the samples of a batch influence each other (BatchNorm in train mode?), "
-                "so they have no gradients of their own: use mode='eval'."
-            )
-
-    def _recorded(self, batch: Batch, passes: Passes, total: Params) -> None:
-        """Add the shares of the operations that are understood to `total`."""
-        point = self.objective.leaves()
-        with Recorder(point) as recorder:
-            outputs, targets = self.objective.evaluate(point, batch)
-        rows = self.loss.rows(outputs, targets)
-        skipped = recorder.others.union(self.singly)
-        taps = [
-            tap for tap in recorder.taps if not skipped.issuperset(tap.names.values())
-        ]
-        self._entries = sum(tap.entries for tap in taps) // max(outputs.shape[0], 1)
-        if not taps or not rows.outputs.requires_grad:
-            return
-        count = outputs.shape[0]
-        edges = [tap.output for tap in taps]
-        for group in grouped(passes(rows), self._at_a_time(recorder.entries)):
-            slopes = group.pull(rows.outputs, edges)
-            shares = self._split(group.signs)
-            weights = shares.new_zeros(len(shares), count, shares.shape[2])
-            weights.index_add_(1, rows.samples, shares)
-            for tap, slope in zip(taps, slopes, strict=True):
-                if slope is not None and slope.shape[1] % count == 0:
-                    tap.add(slope.detach(), weights)
-        for tap in taps:
-            found = tap.total()
-            for name in found.keys() - skipped:
-                total[name] += found[name]
-
-    def _at_a_time(self, entries: int) -> int:
-        """How many passes, with so many slopes each, may share a backward."""
-        if not self.findings.together:
-            return 1
-        return max(1, most_entries(self.objective.device) // max(entries, 1))
-
-    def _split(self, signs: Tensor) -> Tensor:
-        """Weights of the positive and, where there is one, of the negative part."""
-        if not self.signed:
-            return signs[..., None]
-        return torch.stack([signs.clamp_min(0), (-signs).clamp_min(0)], dim=-1)
-
-    def _sample_by_sample(self, batch: Batch, passes: Passes) -> Params:
-        """Plain differentiation of one sample at a time."""
-        point = self.objective.parameters
-        total = self._nothing(self.singly)
-        for index in range(sample_length(batch)):
-            single = take_samples(batch, slice(index, index + 1))
-            leaves = {
-                name: point[name].detach().requires_grad_() for name in self.singly
-            }
-            outputs, targets = self.objective.evaluate({**point, **leaves}, single)
-            rows = self.loss.rows(outputs, targets)
-            if not rows.outputs.requires_grad:
-                continue
-            for one in passes(rows):
-                slopes = torch.autograd.grad(
-                    rows.outputs,
-                    list(leaves.values()),
-                    one.columns,
-                    retain_graph=True,
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
-                shares = self._split(one.signs).sum(0)
-                for name, slope in zip(leaves, slopes, strict=True):
-                    total[name] += torch.stack(
-                        [part * slope.square() for part in shares]
-                    )
-        return total
+    def _recorded(self, piece: Batch, passes: Passes) -> Recorded:
+        found: Recorded | None = None
+        if self.findings.together:
+            # An operation that was not met before may not take several passes at a time.
+            with suppress(RuntimeError):
+                found = self._shares().recorded(piece, passes, self.singly)
+            self.findings.together = found is not None
+        if found is None:
+            found = self._shares().recorded(piece, passes, self.singly)
+        self.findings.entries = found.entries
+        return found
 
 
 def _findings(objective: Objective) -> Findings:
+    """What is known at this point; at first, what three samples tell."""
+
+    def first() -> Findings:
+        findings = Findings(together=objective.device.type == "cuda")
+        with objective.isolated():
+            few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
+            _try(objective, few, findings)
+        return findings
+
     # The rows, and with them the slots, are the loss's own.
-    key = f"per sample, {objective.loss.name}"
-    return objective.once(key, lambda: _try(objective))
+    return objective.once(f"per sample, {objective.loss.name}", first)
 
 
-def _try(objective: Objective) -> Findings:
-    """Try a few samples in float64, where nothing wrong can hide behind rounding."""
+def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
+    """A few samples on which these parameters have slopes."""
+    chosen = sorted({seen.loudest[name] for name in names})
+    others = [i for i in range(sample_length(piece)) if i not in chosen]
+    fill = max(0, CHECKED_SAMPLES - len(chosen))
+    return map_batch(lambda t: t[chosen + others[:fill]], piece)
+
+
+def _try(objective: Objective, few: Batch, findings: Findings) -> None:
+    """Compare on a few samples in float64, where nothing wrong can hide behind rounding.
+
+    What agrees is proved; what does not goes sample by sample from now on.
+    """
     exact = objective.in_double()
     with exact.isolated():
-        few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
-        few = map_batch(double, few)
-        if objective.device.type == "cuda":
+        samples = map_batch(double, few)
+        if findings.together:
             # Not every operation of a backward can be done for several passes at a time.
             with suppress(RuntimeError):
-                findings = _tried(exact, few, together=True)
-                if not findings.singly:
-                    return findings
-        return _tried(exact, few, together=False)
+                wrong, proved = _compared(exact, samples, together=True)
+                if not wrong:
+                    findings.proved |= proved
+                    return
+            findings.together = False
+        wrong, proved = _compared(exact, samples, together=False)
+    findings.singly |= wrong
+    findings.proved |= proved
 
 
-def _tried(objective: Objective, few: Batch, together: bool) -> Findings:
-    trial = SquaredGradients(objective, findings=Findings([], together))
-    wrong = trial.wrong_on(few)
-    return Findings(wrong, together, trial._entries)
+def _compared(
+    objective: Objective, few: Batch, together: bool
+) -> tuple[set[str], set[str]]:
+    """The parameters whose shares differ from plain differentiation, and that agree."""
+    assert isinstance(objective.loss, RowLoss)
+    shares = Shares(objective, objective.loss, True, together)
+    shares.check_independent(few)
+    columns = CHECKED_TOGETHER if together else 1
+
+    def trial(rows: Rows) -> Iterator[Pass]:
+        # Functions of the sample's own outputs: the same in any batch.
+        outputs = rows.outputs.detach()
+        # Not 0 where outputs are: a network's last layer may start from nothing.
+        moved = [outputs + shift for shift in range(columns)]
+        waves = torch.stack([one.sin() + one.cos() for one in moved], dim=2)
+        ones = torch.ones_like(outputs[:, :1]).expand(-1, columns)
+        yield from islice(by_slot(rows, waves, ones), CHECKED_SLOTS * columns)
+
+    names = list(objective.parameters)
+    fast = {**shares.nothing(names), **shares.recorded(few, trial, ()).shares}
+    slow = shares.singly(few, trial, names)
+    size = {name: float(slow[name].norm()) for name in names}
+    wrong = {
+        name
+        for name in names
+        if float((fast[name] - slow[name]).norm()) > AGREEMENT * size[name]
+    }
+    return wrong, {name for name in names if size[name] > 0} - wrong
 
 
 def samples_stand_alone(objective: Objective) -> bool:
@@ -285,7 +235,3 @@ def samples_stand_alone(objective: Objective) -> bool:
     except (ModelError, LossError):
         return False
     return True
-
-
-def _add_some(total: Params, shares: Params) -> Params:
-    return {n: t + shares[n] if n in shares else t for n, t in total.items()}

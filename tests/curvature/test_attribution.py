@@ -1,0 +1,194 @@
+"""Networks that look plain on their first samples, and are not on later ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import flatgauge as fg
+from flatgauge.curvature.per_sample import SquaredGradients
+
+SETTINGS = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+class Experts(nn.Module):
+    """Two layers, each for the samples on its side of x₀ = 0."""
+
+    def __init__(self, positions: int = 1, activation=F.relu):
+        super().__init__()
+        self.left, self.right = nn.Linear(4, 5), nn.Linear(4, 5)
+        self.head = nn.Linear(5, 3)
+        self.positions, self.activation = positions, activation
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[0], 5, dtype=x.dtype, device=x.device)
+        for expert, side in ((self.left, x[:, 0] > 0), (self.right, x[:, 0] <= 0)):
+            chosen = side.nonzero()[:, 0]
+            h = h.index_add(0, chosen, self.activation(expert(x[chosen])))
+        return self.head(h)
+
+
+class LateHead(nn.Module):
+    """A second head that works for some samples only, and is skipped without them."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.late = (
+            nn.Linear(4, 5),
+            nn.Linear(5, 3),
+            nn.Linear(5, 3),
+        )
+
+    def forward(self, x):
+        h = F.relu(self.body(x))
+        out = self.head(h)
+        late = x[:, 0] < 0
+        if late.any():
+            out = out + self.late(h) * late[:, None]
+        return out
+
+
+class TimeFirst(nn.Module):
+    """Sequences flattened with time in front of the samples, where they are long."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.head = nn.Linear(2, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        steps = x.reshape(x.shape[0], 2, 2)
+        turned = (x[:, 0] < 0).any()
+        flat = (steps.transpose(0, 1) if turned else steps).reshape(-1, 2)
+        h = F.relu(self.mix(flat))
+        h = h.reshape(2, -1, 5).sum(0) if turned else h.reshape(-1, 2, 5).sum(1)
+        return self.head(h)
+
+
+class UsedAgain(nn.Module):
+    """A layer that some batches use a second time, past what a function mode can see."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = F.relu(self.body(x))
+        late = x[:, :1] < 0
+        if late.any():
+            h = h + late * torch.func.vmap(lambda row: self.body.weight @ row)(x)
+        return self.head(h)
+
+
+NETWORKS = [Experts, LateHead, TimeFirst, UsedAgain]
+
+
+def build(make, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make().double()
+
+
+def samples(count: int, negative: int, seed: int = 0):
+    """The last `negative` samples have x₀ < 0, all others x₀ > 0."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 4, generator=random, dtype=torch.float64)
+    x[:, 0] = x[:, 0].abs() + 0.1
+    x[count - negative :, 0] *= -1
+    return x, torch.randint(0, 3, (count,), generator=random)
+
+
+def plain_squares(model, x, y):
+    """E(∂_i ℓ)² by plain differentiation of one sample at a time."""
+    total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for row, target in zip(x.split(1), y.split(1), strict=True):
+        value = F.cross_entropy(model(row), target)
+        slopes = torch.autograd.grad(
+            value, list(model.parameters()), allow_unused=True, materialize_grads=True
+        )
+        for name, slope in zip(total, slopes, strict=True):
+            total[name] += slope.square() / len(y)
+    return total
+
+
+def plain_trace(model, x, y):
+    """Tr ∇²L by double backward of the whole data, coordinate by coordinate."""
+    parameters = list(model.parameters())
+    slopes = torch.autograd.grad(
+        F.cross_entropy(model(x), y), parameters, create_graph=True
+    )
+    flat = torch.cat([slope.reshape(-1) for slope in slopes])
+    places = [(i, j) for i, p in enumerate(parameters) for j in range(p.numel())]
+    return sum(
+        float(
+            torch.autograd.grad(flat[k], parameters[i], retain_graph=True)[0].reshape(
+                -1
+            )[j]
+        )
+        for k, (i, j) in enumerate(places)
+    )
+
+
+@pytest.mark.parametrize("make", NETWORKS)
+@pytest.mark.parametrize("batch_size", [None, 5, 1])
+def test_what_later_samples_do_is_seen(make, batch_size):
+    model, (x, y) = build(make), samples(12, 4)
+    objective = fg.Objective(model, (x, y), batch_size=batch_size)
+    report = fg.measure(objective, "hessian-trace", "fisher-rao-norm[diagonal=True]")
+    trace, norm = report.measurements.values()
+    right = plain_squares(model, x, y)
+    expected = sum(
+        float((p.detach().square() * right[n]).sum())
+        for n, p in model.named_parameters()
+    )
+    assert norm.value == pytest.approx(expected, rel=1e-9)
+    assert trace.value == pytest.approx(plain_trace(model, x, y), rel=1e-9)
+    assert trace.status is fg.Status.EXACT
+
+
+@SETTINGS
+@given(
+    make=st.sampled_from(NETWORKS),
+    seed=st.integers(0, 100),
+    count=st.integers(2, 9),
+    negative=st.integers(0, 9),
+    batch_size=st.integers(1, 9),
+    shuffled=st.booleans(),
+)
+def test_orders_and_batches_change_nothing(
+    make, seed, count, negative, batch_size, shuffled
+):
+    model = build(make, seed)
+    x, y = samples(count, min(negative, count), seed)
+    if shuffled:
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+        x, y = x[order], y[order]
+    objective = fg.Objective(model, (x, y), batch_size=batch_size)
+    found = fg.hessian_diagonal(objective)
+    assert found.exact
+    total = sum(float(h.sum()) for h in found.values.values())
+    assert total == pytest.approx(plain_trace(model, x, y), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_only_what_is_not_explained_goes_sample_by_sample(dtype):
+    """Both experts of a batch are not laid out by samples; the head is."""
+    x, y = samples(8, 4)
+    objective = fg.Objective(build(Experts), (x, y), dtype=dtype)
+    squares = SquaredGradients(objective)
+    asked = []
+    shares = squares._shares()
+    plain = type(shares).singly
+
+    def noted(self, batch, passes, names):
+        asked.append(set(names))
+        return plain(self, batch, passes, names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(shares), "singly", noted)
+        fg.hessian_diagonal(objective, "exact")
+    layers = {name.split(".")[0] for name in asked[-1]}
+    assert layers == {"left", "right"}
