@@ -2,21 +2,24 @@
 
 For such networks (ReLU, leaky ReLU, max-pooling, eval-mode BatchNorm, residuals) the
 diagonal blocks of the Hessian are those of the Gauss-Newton matrix, exactly. That is
-checked on the model at hand, never assumed.
+checked on the model at hand and on every batch, never assumed.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
-from flatgauge.data import few_samples
+from flatgauge.curvature.degrees import DegreeWatcher
+from flatgauge.data import Batch, few_samples
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     check_twice_differentiable,
     derivative_errors,
     gaussian,
     generator,
+    graph_nodes,
 )
 
 # Samples times tensors that are looked at, and the fewest and most samples.
@@ -30,45 +33,68 @@ def is_affine_in_each_tensor(objective: Objective) -> bool:
 
 
 def _check(objective: Objective) -> bool:
+    """Look at the second derivatives of a few samples, then at all operations.
+
+    Derivatives alone could not tell: a curved function has straight stretches, and the
+    first samples may lie on one. Operations alone would trust our list of them.
+    """
+    with objective.isolated(), derivative_errors("second derivative"):
+        if not _is_straight(objective, next(objective.batches())):
+            return False
+        return all(_has_affine_operations(objective, b) for b in objective.batches())
+
+
+def _has_affine_operations(objective: Objective, batch: Batch) -> bool:
+    """Whether every operation that a batch met keeps the outputs piecewise affine."""
+    point = objective.leaves()
+    with DegreeWatcher(point) as watcher:
+        outputs = objective.evaluate(point, batch)[0]
+    if not isinstance(outputs, Tensor):
+        return False
+    # What a user's own derivative rule computes is not always seen as operations.
+    if any(isinstance(node, BackwardCFunction) for node in graph_nodes([outputs])):
+        return False
+    return max(watcher.degrees([outputs]).values(), default=0) <= 1
+
+
+def _is_straight(objective: Objective, batch: Batch) -> bool:
     """Check that ∂²⟨u, f⟩/∂W² v = 0 for every tensor W, with random u and v.
 
     A product that is zero for random u and v is zero for all, with probability one, on
-    the samples looked at: the first few of the first batch. Piecewise-affine operations
-    give an exact 0 here, and no threshold would do: small weights make every network
-    nearly affine, and yet its Gauss-Newton diagonal is not the Hessian's.
+    the first few samples of a batch. Piecewise-affine operations give an exact 0 here,
+    and no threshold would do: small weights make every network nearly affine, and yet
+    its Gauss-Newton diagonal is not the Hessian's.
     """
-    with objective.isolated(), derivative_errors("second derivative"):
-        batch = next(objective.batches())
-        point = objective.leaves()
-        count = min(max(WORK // len(point), FEWEST), MOST)
-        outputs = objective.evaluate(point, few_samples(batch, count))[0]
-        if not isinstance(outputs, Tensor):
-            return False
-        if not outputs.requires_grad:
-            return True
-        random = generator(0)
-        weights = gaussian({"u": outputs.detach()}, random)["u"]
-        directions = gaussian(point, random)
-        slopes = torch.autograd.grad(
-            outputs,
-            list(point.values()),
-            weights,
-            create_graph=True,
+    point = objective.leaves()
+    count = min(max(WORK // len(point), FEWEST), MOST)
+    outputs = objective.evaluate(point, few_samples(batch, count))[0]
+    if not isinstance(outputs, Tensor):
+        return False
+    if not outputs.requires_grad:
+        return True
+    random = generator(0)
+    weights = gaussian({"u": outputs.detach()}, random)["u"]
+    directions = gaussian(point, random)
+    slopes = torch.autograd.grad(
+        outputs,
+        list(point.values()),
+        weights,
+        create_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    check_twice_differentiable(slopes)
+    for (name, tensor), slope in zip(point.items(), slopes, strict=True):
+        if not slope.requires_grad:
+            continue
+        bend = torch.autograd.grad(
+            slope,
+            tensor,
+            directions[name],
+            retain_graph=True,
             allow_unused=True,
             materialize_grads=True,
-        )
-        check_twice_differentiable(slopes)
-        for (name, tensor), slope in zip(point.items(), slopes, strict=True):
-            if not slope.requires_grad:
-                continue
-            bend = torch.autograd.grad(
-                slope,
-                tensor,
-                directions[name],
-                retain_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )[0]
-            if bool(bend.any()):
-                return False
+        )[0]
+        if bool(bend.any()):
+            return False
     return True
