@@ -4,14 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two test workers with one thread each are faster here than one with two.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+WORKERS ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help setup demo test test-slow test-gpu lint format bench papers docs clean
+.PHONY: help setup demo test test-slow test-gpu test-oldest test-newest lint format bench papers docs clean
 
 help:
 	@echo "make demo       train and measure a small network on embedded data"
 	@echo "make test       the tests (under 10 minutes on two cores)"
 	@echo "make test-slow  the slow tests"
+	@echo "make test-oldest, test-newest  the tests with torch 2.11, with the newest torch"
 	@echo "make lint       formatting, types, import layers"
 	@echo "make bench      benchmarks against a gradient and against other packages"
 	@echo "make papers     the papers' experiments, quick form"
@@ -36,6 +38,18 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
+
+# The tests of `make test` with another torch, in an environment of its own. Both bring
+# their CUDA packages, several GB; pip is asked every time, so that the newest is the newest.
+# Its setuptools is its own: 2.11 wants one below 82.
+test-oldest: OTHER_TORCH := torch==2.11.*
+test-newest: OTHER_TORCH := torch
+test-oldest test-newest: test-%:
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	grep -v -E '^(torch|setuptools)==' constraints.txt > .venv-$*/constraints.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
+		-c .venv-$*/constraints.txt '$(OTHER_TORCH)' -e '.[dev]'
+	OMP_NUM_THREADS=1 .venv-$*/bin/python -m pytest -n $(WORKERS)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,10 +1,13 @@
-"""What two runs of a paper left behind, without the times, to be compared."""
+"""What two runs left behind, without the times, to be compared."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 
 def without_times(folder: Path) -> dict[str, bytes]:
@@ -38,3 +41,19 @@ def page_without_times(content: bytes) -> bytes:
     assert sums
     assert rows
     return above + heading + last
+
+
+def assert_alike(found: Any, expected: Any) -> None:
+    """The same, with numbers that agree up to what rounding makes of a small residual."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for name in expected:
+            assert_alike(found[name], expected[name])
+    elif isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    else:
+        assert found == expected

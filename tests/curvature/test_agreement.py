@@ -12,11 +12,12 @@ from flatgauge.vectors import scale
 
 def test_relative_distances_by_hand():
     right = {"a": torch.tensor([3.0, 4.0]).double()}
-    assert difference({"a": torch.tensor([3.0, 4.5]).double()}, right) == 0.1
+    found = difference({"a": torch.tensor([3.0, 4.5]).double()}, right)
+    assert found == pytest.approx(0.1, rel=1e-14)
     assert difference({"a": torch.tensor([3.0, math.nan]).double()}, right) == math.inf
     zero = scale(right, 0.0)
     assert difference(zero, zero) == 0
-    assert difference(right, zero) == 5
+    assert difference(right, zero) == pytest.approx(5, rel=1e-14)
 
 
 def test_only_what_is_wrong_altogether_is_refused():

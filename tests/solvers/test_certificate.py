@@ -62,7 +62,7 @@ def test_the_bound_scales_with_the_operator():
         200,
         1e-14 * 2.0**-300,
     )
-    assert tiny == one * 2.0**-300
+    assert tiny == pytest.approx(one * 2.0**-300, rel=1e-9, abs=0)
 
 
 def test_long_runs_do_not_overflow():

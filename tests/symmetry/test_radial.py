@@ -50,7 +50,7 @@ def test_known_answer():
     point = at(0.3, 0.4)
     radius = torch.tensor(0.5, dtype=torch.float64)
     assert float(psi(radius, 0.3, 1.0, 0.7)) == pytest.approx(
-        float(RADIAL["psi"]), rel=1e-15
+        float(RADIAL["psi"]), rel=1e-13
     )
     image = ravel(radial()(point)) - ravel(CENTER)
     torch.testing.assert_close(
@@ -116,7 +116,7 @@ def test_jacobian_and_determinant_are_those_of_the_map(offset):
 
 def test_centre_stays_and_the_outside_does_not_move():
     assert_close(radial()(CENTER), CENTER, 0)
-    assert_close(radial()(at(0.8, 0.8)), at(0.8, 0.8), 1e-15)
+    assert_close(radial()(at(0.8, 0.8)), at(0.8, 0.8), 1e-13)
 
 
 @pytest.mark.parametrize("critical", [True, False])

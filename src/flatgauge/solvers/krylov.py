@@ -142,7 +142,8 @@ class Lanczos:
         current = self._store(self._next)
         product, self._ahead = self._ahead, None
         if product is None:
-            product = self._multiplied(current)
+            # Not the stored row: where a vector begins in memory changes a product's bits.
+            product = self._multiplied(self._next)
         alpha = torch.dot(current.double(), product.double())
         image = self._orthogonalized(product)
         beta = image.double().norm()
