@@ -64,7 +64,7 @@ def test_a_measurement_is_no_number():
         ("hessian-trace[", {}, "is no request"),
         ("hessian-trace", {"normalized-sharpness": {"lam": 1.0}}, "was not asked for"),
         ("hessian-trace", {"nobody": {}}, "'nobody' is not known"),
-        ("riemannian-spectral-norm[metric=fisher]", {}, "'fisher' is not known"),
+        ("riemannian-spectral-norm[metric=fisher]", {}, "metric= is 'fisher': use"),
         ("normalized-sharpness[surrogate=no]", {}, "use 'auto' or 'objective'"),
     ],
 )

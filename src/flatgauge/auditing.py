@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from flatgauge.adversary import sharpened
-from flatgauge.errors import SymmetryError
+from flatgauge.errors import FlatgaugeError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, Status, table
-from flatgauge.run import DEFAULT, claims_of, measure
+from flatgauge.run import asked_for, claims_of, measure
 from flatgauge.tables import html_table
 from flatgauge.twins import families
 
@@ -33,7 +33,7 @@ class AuditRow:
     """One measure under one kind of symmetry.
 
     `ratio_min` and `ratio_max` span value(twin) / value over the elements tried; they
-    are None where a value did not apply. `verdict` is "holds", "moves", "stays" (not
+    are None where a value did not apply or failed. `verdict` is "holds", "moves", "stays" (not
     claimed, and it did not move), "claim violated" or "not judged".
     """
 
@@ -105,7 +105,7 @@ class Audit:
 
 def audit(
     objective: Objective,
-    *requests: str,
+    *requests: str | Sequence[str],
     elements: int = 3,
     spread: float = 0.5,
     seed: int = 0,
@@ -129,7 +129,7 @@ def audit(
     Returns:
         An `Audit`; its `report` holds the base measurements.
     """
-    asked = requests or DEFAULT
+    asked = asked_for(requests)
     moved = [
         family.twin(seed + index, spread)
         for family in families(objective)
@@ -178,11 +178,14 @@ def _judge(
 ) -> AuditRow:
     logarithmic = find_measure(base.measure).logarithmic
     claimed = exact and kind in claims_of(base)
-    judged = all(one.status.trusted and one.value is not None for one in [base, *moved])
-    if not judged or base.value is None:
-        return AuditRow(
-            request, kind, claimed, exact, None, None, "not judged", "not judged"
-        )
+    doubtful = [
+        one.status.name.lower().replace("_", " ")
+        for one in [base, *moved]
+        if not one.status.trusted or one.value is None
+    ]
+    if doubtful or base.value is None:
+        verdict, text = "not judged", f"not judged ({doubtful[0]})"
+        return AuditRow(request, kind, claimed, exact, None, None, verdict, text)
     ratios = [_ratio(base.value, one.value, logarithmic) for one in moved]
     low, high = min(ratios), max(ratios)
     drifted = any(
@@ -229,7 +232,7 @@ def _sharpen(
     """The adversarial twin, and what every measure says of it."""
     try:
         found = sharpened(objective, factor, seed=base.provenance.seed)
-    except SymmetryError:
+    except FlatgaugeError:
         return None
     ratios = {}
     for request, one in run(found.objective).measurements.items():

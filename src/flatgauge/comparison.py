@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from flatgauge.errors import OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, format_value, table
-from flatgauge.run import DEFAULT, claims_of, measure
+from flatgauge.run import asked_for, claims_of, measure
 from flatgauge.tables import html_table
 
 # Differences beyond this many combined error bars count as real.
@@ -33,6 +33,13 @@ class ComparisonRow:
     flatter: str | None
     significant: bool
     invariant_to: list[str]
+
+    def shown(self, name: str) -> str:
+        """One checkpoint's number, or why there is none."""
+        value, status = self.values[name], self.statuses[name]
+        if value is None:
+            return status.lower().replace("_", " ")
+        return format_value(value, self.uncertainties[name])
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,7 @@ class Comparison:
         return [
             (
                 row.measure,
-                *(
-                    format_value(row.values[n], row.uncertainties[n])
-                    for n in self.names
-                ),
+                *(row.shown(name) for name in self.names),
                 (row.flatter or "-") + ("" if row.significant else " (within error)"),
             )
             for row in self.comparison_rows
@@ -85,7 +89,7 @@ class Comparison:
 
 def compare(
     objectives: Mapping[str, Objective],
-    *requests: str,
+    *requests: str | Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
@@ -104,14 +108,15 @@ def compare(
             "a comparison needs at least two checkpoints: give two names."
         )
     names = list(objectives)
+    asked = asked_for(requests)
     reports = {}
     for index, (name, objective) in enumerate(objectives.items()):
         if progress is not None:
             progress(name, index, len(names))
-        reports[name] = measure(objective, *requests, options=options, seed=seed)
+        reports[name] = measure(objective, *asked, options=options, seed=seed)
     rows = [
         _row(request, {name: reports[name][request] for name in names})
-        for request in requests or DEFAULT
+        for request in asked
     ]
     return Comparison(names, rows, _disagreements(rows), reports)
 

@@ -36,6 +36,10 @@ class Status(Enum):
         "compare such values only when they were computed alike."
     )
     NOT_APPLICABLE = "Not defined for this model, loss or data."
+    FAILED = (
+        "Broke off with an error, which the message gives: there is no number, and the "
+        "others are not affected."
+    )
 
     @property
     def trusted(self) -> bool:
@@ -84,7 +88,7 @@ class Measurement:
 
     Attributes:
         measure: the measure's name.
-        value: the number, or None where it does not apply.
+        value: the number, or None where it does not apply or failed.
         status: how far to trust it.
         message: the status in words for this very number.
         uncertainty: an error bound or a standard error, in the value's units; None if
@@ -177,7 +181,12 @@ class Report:
             (key, format_value(one.value, one.uncertainty), one.status.name.lower())
             for key, one in self.measurements.items()
         ]
-        return head + "\n" + table(("measure", "value", "status"), cells)
+        broken = [
+            f"{key}: {one.message}"
+            for key, one in self.measurements.items()
+            if one.status is Status.FAILED
+        ]
+        return "\n".join([head, table(("measure", "value", "status"), cells), *broken])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +33,7 @@ DEFAULT = (
     "riemannian-spectral-norm[metric=node]",
     "spectral-norm-product",
 )
+REPORT_IT = "if it is not your model that raises this, please report it"
 REQUEST = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<options>[^\[\]]*)\])?")
 
 Progress = Callable[[str, int, int], None]
@@ -39,7 +41,7 @@ Progress = Callable[[str, int, int], None]
 
 def measure(
     objective: Objective,
-    *requests: str,
+    *requests: str | Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     strict: bool = False,
@@ -49,18 +51,21 @@ def measure(
 
     Args:
         objective: model, data, loss and the point.
-        requests: names of measures, or "name[option=value,...]"; the default set if
-            none is given. Each result is keyed by the string that asked for it.
+        requests: names of measures, or "name[option=value,...]", one by one or in
+            lists; the default set if none is given. Each result is keyed by the string
+            that asked for it.
         options: options by measure name.
         seed: for every random draw.
-        strict: raise where a number did not converge or does not apply.
+        strict: raise where a number did not converge, does not apply or failed.
         progress: called with (request, index, count) before each measure.
 
     Returns:
-        A `Report`.
+        A `Report`. An error inside one measure makes it FAILED, with the error in its
+        message, and leaves the others as they are.
 
     Raises:
-        OptionError: for unknown measures and options, before anything is computed.
+        OptionError: for unknown measures and options, and for values of another type or
+            out of their range, before anything is computed.
         NotConvergedError: under `strict`.
 
     >>> import torch
@@ -70,7 +75,7 @@ def measure(
     >>> round(report["hessian-trace"].value, 9)
     10.0
     """
-    plans = {one: _plan(one, options or {}) for one in requests or DEFAULT}
+    plans = {one: _plan(one, options or {}) for one in asked_for(requests)}
     _check_names(options or {}, plans)
     work = Workbench(objective, seed)
     provenance = describe(objective, seed)
@@ -82,6 +87,24 @@ def measure(
         if strict and not found[request].status.trusted:
             raise NotConvergedError(f"{request}: {found[request].message}")
     return Report(found, provenance, {"measures": catalogue(found)})
+
+
+def asked_for(requests: Sequence[str | Sequence[str]]) -> list[str]:
+    """The requests one by one, each once; the default set if there is none.
+
+    >>> asked_for(("hessian-trace", ["fisher-rao-norm", "hessian-trace"]))
+    ['hessian-trace', 'fisher-rao-norm']
+    """
+    found: list[str] = []
+    for one in requests or DEFAULT:
+        for request in one if isinstance(one, list | tuple) else [one]:
+            if not isinstance(request, str):
+                raise OptionError(
+                    f"a request is {type(request).__name__}: give names of measures, "
+                    "such as 'hessian-trace', or a list of them."
+                )
+            found.append(request)
+    return list(dict.fromkeys(found))
 
 
 def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
@@ -109,12 +132,7 @@ def _measure_one(
     work: Workbench, info: MeasureInfo, options: dict[str, Any], provenance: Provenance
 ) -> Measurement:
     started, before = time.perf_counter(), work.counts()
-    try:
-        outcome = info.function(work, **options)
-    except OptionError:
-        raise
-    except (NotApplicable, FlatgaugeError) as reason:
-        outcome = Outcome(None, Status.NOT_APPLICABLE, str(reason))
+    outcome = _outcome(work, info, options)
     cost = Cost(
         time.perf_counter() - started,
         work.products - sum(before),
@@ -131,6 +149,31 @@ def _measure_one(
         cost=cost,
         provenance=provenance,
     )
+
+
+def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Outcome:
+    """What the measure says; what breaks inside it is its own affair."""
+    try:
+        found = info.function(work, **options)
+    except OptionError as error:
+        return Outcome(None, Status.FAILED, str(error))
+    except (NotApplicable, FlatgaugeError) as reason:
+        return Outcome(None, Status.NOT_APPLICABLE, str(reason))
+    except Exception as error:
+        return Outcome(None, Status.FAILED, _in_words(error))
+    if found.value is not None and not math.isfinite(found.value):
+        message = f"It came out as {found.value}, which is no result: {REPORT_IT}."
+        return Outcome(None, Status.FAILED, message, details=found.details)
+    return found
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of an error from elsewhere, and what to do about it."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    said = f"{type(error).__name__}: {first}".rstrip(": ")
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return f"{said} - use smaller batches, or fewer parameters with params=."
+    return f"{said} - {REPORT_IT}."
 
 
 def _plan(

@@ -53,7 +53,8 @@ def test_products_are_the_same_and_the_objective_is_left_alone(matrix):
     for seed in range(2):
         vector = random_vector(whole, seed)
         assert_close(operator @ vector, matrix(whole) @ vector)
-    assert operator.objective.batch_count == 1
+    assert operator._read.batch_count == 1
+    assert operator.objective is apart
     assert apart.batch_count == 3
     assert sizes(apart) == [16, 16, 18]
 
@@ -66,7 +67,25 @@ def test_few_products_and_named_routes_leave_batches_apart():
         fg.Hessian(objective, "double-backward"),
     ):
         _ = hessian @ vector
-        assert hessian.objective is objective
+        assert hessian._read is hessian.objective is objective
+
+
+def test_the_default_set_is_measured_whole_where_batches_are_joined():
+    """A tanh network's diagonal takes the Hessian that other measures multiplied."""
+    x, y = CASES["tanh"].data(40)
+    batches = loader(list(zip(x.split(10), y.split(10), strict=True)))
+    objective = fg.Objective(CASES["tanh"].model(), batches)
+    report, given = fg.measure(objective), fg.Objective(CASES["tanh"].model(), (x, y))
+    assert report.provenance.batches == 4
+    for request, truth in fg.measure(given).measurements.items():
+        found = report[request]
+        assert found.status is truth.status, found.message
+        assert found.value == pytest.approx(truth.value, rel=1e-5)
+    hessian = fg.Hessian(objective)
+    for _ in range(2):
+        _ = hessian @ random_vector(objective)
+        fg.hessian_diagonal(objective, "basis", hessian=hessian)
+    assert hessian._read.batch_count == 1
 
 
 def test_other_points_and_losses_go_back_to_the_given_batches():
@@ -268,5 +287,5 @@ def test_small_batches_are_joined_on_a_gpu():
     whole = fg.Objective(model, (X, Y))
     vector = random_vector(whole)
     image = hessian @ {name: part.cuda() for name, part in vector.items()}
-    assert hessian.objective.batch_count == 1
+    assert hessian._read.batch_count == 1
     assert_close({n: t.cpu() for n, t in image.items()}, fg.Hessian(whole) @ vector)

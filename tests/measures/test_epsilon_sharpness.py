@@ -127,5 +127,5 @@ def test_a_ball_too_large_for_the_loss():
 
 
 def test_options_are_checked():
-    with pytest.raises(OptionError, match="radius"):
+    with pytest.raises(OptionError, match=r"epsilon= is .* give a positive"):
         run(known_network("A/ce"), epsilon=-1.0)

@@ -137,7 +137,7 @@ def test_too_few_steps_and_wrong_options():
     found = run(known_network("B/ce"), epsilon=0.3, steps=1)
     assert found.status is fg.Status.NOT_CONVERGED
     assert "raise steps=" in found.message
-    with pytest.raises(OptionError, match="epsilon-sharpness"):
+    with pytest.raises(OptionError, match="use 'layer' or 'node'"):
         run(known_network("A/ce"), metric="euclidean")
 
 

@@ -49,6 +49,8 @@ class BatchedOperator(SymmetricOperator):
 
     def __init__(self, objective: Objective, *, memory_budget: int | None = None):
         self.objective = objective
+        # The same objective, in the batches that are read.
+        self._read = objective
         self.space = objective.parameters
         self.memory_budget = memory_budget
         self._kept: list[BatchProduct] | None = None
@@ -99,13 +101,13 @@ class BatchedOperator(SymmetricOperator):
             return
         kept: list[BatchProduct] | None = []
         budget, device = self._budget(), self.objective.device
-        for batch in self.objective.batches():
+        for batch in self._read.batches():
             if batch.index == 0:
                 self._begin(batch, count, budget)
             with kept_bytes(device) if self.counts else nullcontext() as saved:
                 product = self._guarded(batch)
             if batch.index == 0:
-                wanted = saved.total * self.objective.batch_count if saved else 0
+                wanted = saved.total * self._read.batch_count if saved else 0
                 if not (self.keeps and can_be_kept(wanted, budget)):
                     kept = None
                     self._refuse_to_keep()

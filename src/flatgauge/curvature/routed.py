@@ -78,7 +78,7 @@ class RoutedOperator(BatchedOperator):
 
     def _join(self, budget: int) -> None:
         if self._may_record(budget):
-            self.objective = joined(self.objective, ROUTES[self.truth], budget)
+            self._read = joined(self.objective, ROUTES[self.truth], budget)
 
     def _pays(self) -> bool:
         """Whether a trial earns its cost back; on a CPU a kept graph is hard to beat."""
@@ -90,17 +90,17 @@ class RoutedOperator(BatchedOperator):
             return False
         trial = TRIALS.get(device, TRIALS["cuda"])
         remaining = max(self.expect - self.products, self.products)
-        return trial.pays(remaining, seconds, self.objective.batch_count)
+        return trial.pays(remaining, seconds, self._read.batch_count)
 
     def _begin(self, batch: Batch, count: int, budget: int) -> None:
         if self._due:
             self._due = False
-            self._follow(choose_route(self.objective, batch, self.truth, budget, count))
+            self._follow(choose_route(self._read, batch, self.truth, budget, count))
         elif self._may_record(budget):
-            recorded = recorded_truth(self.truth, self.objective, batch)
+            recorded = recorded_truth(self.truth, self._read, batch)
             if recorded is not None:
                 self._follow(Choice(recorded))
-        self.choice.route.open(self.objective)
+        self.choice.route.open(self._read)
 
     def _may_record(self, budget: int) -> bool:
         """Before the first product, if there are many to come and room for it."""
@@ -129,7 +129,7 @@ class RoutedOperator(BatchedOperator):
     def _prepare(self, batch: Batch) -> BatchProduct:
         if self.replays and self._auto:
             try:
-                return self.choice.route.prepare(self.objective, batch)
+                return self.choice.route.prepare(self._read, batch)
             except FAILURES as error:
                 self._return_to_truth(in_words(error))
-        return self.choice.route.prepare(self.objective, batch)
+        return self.choice.route.prepare(self._read, batch)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from flatgauge.geometry.metric import resolve_metric
+from flatgauge.measures.options import Count, Positive, Share, at_least
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
@@ -33,10 +36,10 @@ from flatgauge.vectors import (
 def epsilon_sharpness(
     work: Workbench,
     *,
-    epsilon: float = 1e-3,
-    restarts: int = 2,
-    tol: float = 1e-6,
-    steps: int = 500,
+    epsilon: Positive = 1e-3,
+    restarts: Annotated[int, at_least(0)] = 2,
+    tol: Share = 1e-6,
+    steps: Count = 500,
 ) -> Outcome:
     """The best of several climbs; details: λmax ε²/(2(1+L)) as "quadratic".
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
@@ -17,7 +18,7 @@ from flatgauge.measures.workbench import Workbench
     cost="10 to 50 Hessian products",
 )
 def hessian_spectral_norm(
-    work: Workbench, *, tol: float = 1e-3, max_steps: int = 300, full: bool = False
+    work: Workbench, *, tol: Positive = 1e-3, max_steps: Count = 300, full: bool = False
 ) -> Outcome:
     """The largest algebraic eigenvalue by Lanczos; details: smallest, radius.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
 from flatgauge.solvers.trace import estimate_trace
@@ -17,7 +18,7 @@ from flatgauge.solvers.trace import estimate_trace
     cost="K backward passes on piecewise-affine networks, else random probes",
 )
 def hessian_trace(
-    work: Workbench, *, target: float = 0.02, max_products: int = 512
+    work: Workbench, *, target: Positive = 0.02, max_products: Count = 512
 ) -> Outcome:
     """The sum of the exact diagonal where there is one, else XTrace.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import Workbench
 from flatgauge.vectors import Params
@@ -28,9 +29,9 @@ def _claims(options, loss: str) -> set[str]:
 def matrix_normalized_sharpness(
     work: Workbench,
     *,
-    surrogate: str = "auto",
-    curvature: str = "hessian",
-    probes: int = 30,
+    surrogate: Surrogate = "auto",
+    curvature: DiagonalOf = "hessian",
+    probes: Count = 30,
     center_output: bool = False,
 ) -> Outcome:
     """A tensor's curvatures are summed first and clipped at 0 then; biases count.

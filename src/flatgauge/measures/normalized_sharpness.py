@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.contractions import Contraction
-from flatgauge.errors import OptionError
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
@@ -36,11 +36,11 @@ def _claims(options, loss: str) -> set[str]:
 def normalized_sharpness(
     work: Workbench,
     *,
-    lam: float = 0.5,
-    surrogate: str = "auto",
-    curvature: str = "hessian",
-    probes: int = 30,
-    tol: float = 1e-12,
+    lam: Positive = 0.5,
+    surrogate: Surrogate = "auto",
+    curvature: DiagonalOf = "hessian",
+    probes: Count = 30,
+    tol: Positive = 1e-12,
     center_output: bool = False,
     scales: bool = False,
 ) -> Outcome:
@@ -61,8 +61,6 @@ def normalized_sharpness(
         center_output: take the mean over classes out of the output layer first.
         scales: also give ln σ² and ln σ'² of every layer in the details.
     """
-    if not lam > 0:
-        raise OptionError(f"lam= is {lam}: give a positive number.")
     matrices = work.matrices()
     if not matrices:
         raise NotApplicable("the model uses no parameter as a matrix.")

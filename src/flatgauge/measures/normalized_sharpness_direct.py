@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
-from flatgauge.errors import LossError, OptionError
+from flatgauge.errors import LossError
+from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate, at_least
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
@@ -38,12 +40,12 @@ def _claims(options, loss: str) -> set[str]:
 def normalized_sharpness_direct(
     work: Workbench,
     *,
-    lam: float = 0.5,
-    surrogate: str = "auto",
-    steps: int = 200,
-    draws: int = 200,
-    curvature: str = "hessian",
-    probes: int = 30,
+    lam: Positive = 0.5,
+    surrogate: Surrogate = "auto",
+    steps: Count = 200,
+    draws: Annotated[int, at_least(4)] = 200,
+    curvature: DiagonalOf = "hessian",
+    probes: Count = 30,
 ) -> Outcome:
     """Stochastic descent in ln σ and ln σ' from the optimum of the approximation.
 
@@ -75,12 +77,6 @@ def normalized_sharpness_direct(
         curvature: "hessian", or "ggn" for the Gauss-Newton diagonal, to start from.
         probes: random vectors, where that diagonal must be estimated.
     """
-    if not lam > 0:
-        raise OptionError(f"lam= is {lam}: give a positive number.")
-    if steps < 1 or draws < 4:
-        raise OptionError(
-            f"steps={steps} and draws={draws} were given: at least 1 and 4 are needed."
-        )
     matrices = work.matrices()
     if not matrices:
         raise NotApplicable("the model uses no parameter as a matrix.")

@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from flatgauge.errors import OptionError
 from flatgauge.losses.classes import class_rows
+from flatgauge.measures.options import (
+    Count,
+    DiagonalOf,
+    Positive,
+    Range,
+    Share,
+    Surrogate,
+    at_least,
+)
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
@@ -32,7 +41,7 @@ from flatgauge.solvers.posterior import (
 )
 from flatgauge.vectors import Params, gaussian, generator
 
-POSTERIORS = ("matrix", "node")
+AboveOne = Annotated[float, Range("a number above 1, such as 1.1", lambda v: v > 1)]
 
 
 def _claims(options, loss: str) -> set[str]:
@@ -69,16 +78,16 @@ class _Candidate:
 def pac_bayes_bound(
     work: Workbench,
     *,
-    posterior: str = "matrix",
-    surrogate: str = "auto",
-    curvature: str = "hessian",
-    probes: int = 30,
-    delta: float = 0.05,
-    lam: float | None = None,
-    psi: str = "tight",
-    samples: int = 200,
-    grid_ratio: float = 2 ** (1 / 8),
-    cap: float = 10.0,
+    posterior: Literal["matrix", "node"] = "matrix",
+    surrogate: Surrogate = "auto",
+    curvature: DiagonalOf = "hessian",
+    probes: Count = 30,
+    delta: Share = 0.05,
+    lam: Positive | None = None,
+    psi: Literal["tight", "paper"] = "tight",
+    samples: Annotated[int, at_least(2)] = 200,
+    grid_ratio: AboveOne = 2 ** (1 / 8),
+    cap: Positive = 10.0,
 ) -> Outcome:
     """With probability 1 − δ over the data and the draws, Q errs no more than this.
 
@@ -110,7 +119,6 @@ def pac_bayes_bound(
         cap: the largest variance, in units of the mean squared weight of the tensor or
             row; it replaces the infinite one where there is no curvature.
     """
-    _check(posterior, delta, lam, samples, cap)
     grid = ScaleGrid(grid_ratio)
     objective = work.objective
     _check_applies(objective)
@@ -180,21 +188,6 @@ def pac_bayes_bound(
     )
     uncertainty = math.hypot(noise, resolution)
     return Outcome(value, Status.ESTIMATED, message, uncertainty, details)
-
-
-def _check(
-    posterior: str, delta: float, lam: float | None, samples: int, cap: float
-) -> None:
-    if posterior not in POSTERIORS:
-        raise OptionError(f"posterior= is '{posterior}': use 'matrix' or 'node'.")
-    if not 0 < delta < 1:
-        raise OptionError(f"delta= is {delta}: give a number between 0 and 1.")
-    if lam is not None and not lam > 0:
-        raise OptionError(f"lam= is {lam}: give a positive number, or None.")
-    if samples < 2:
-        raise OptionError(f"samples= is {samples}: give at least 2.")
-    if not cap > 0:
-        raise OptionError(f"cap= is {cap}: give a positive number.")
 
 
 def _check_applies(objective: Objective) -> None:

@@ -13,7 +13,8 @@ A measure is one decorated function in a file of its own in this package:
     )
     def hessian_trace(work: Workbench, *, target: float = 0.02) -> Outcome: ...
 
-Its keyword-only arguments are its options. What it claims to be invariant to is read by
+Its keyword-only arguments are its options, and their annotations say what these may be:
+see `flatgauge.measures.options`. What it claims to be invariant to is read by
 the tests and by the audit, so a claim is always checked.
 """
 
@@ -29,6 +30,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from flatgauge.errors import OptionError
+from flatgauge.measures.options import checked, option_types
 from flatgauge.results import Status
 
 KINDS = (
@@ -92,26 +94,18 @@ class MeasureInfo:
         return frozenset(claimed)
 
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The given options with the defaults of the others."""
+        """The given options, each of its type and in its range, and the others' defaults."""
         unknown = [name for name in options if name not in self.options]
         if unknown:
             known = ", ".join(self.options) or "none"
             raise OptionError(
                 f"'{self.name}' has no option '{unknown[0]}'; its options are: {known}."
             )
-        return {
-            name: float(value) if _is_whole(value) and _is_float(default) else value
-            for name, default in self.options.items()
-            for value in [options.get(name, default)]
+        kinds = option_types(self.function)
+        given = {
+            name: checked(name, value, kinds[name]) for name, value in options.items()
         }
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float)
+        return {**self.options, **given}
 
 
 _REGISTERED: dict[str, MeasureInfo] = {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from flatgauge.errors import OptionError
+from typing import Annotated
+
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.epsilon_sharpness import ball_outcome
+from flatgauge.measures.options import Count, Positive, Scaling, Share, at_least
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.riemannian_spectral_norm import riemannian_claims
 from flatgauge.measures.workbench import Workbench
@@ -22,12 +24,12 @@ from flatgauge.measures.workbench import Workbench
 def riemannian_sharpness(
     work: Workbench,
     *,
-    metric: str = "layer",
-    epsilon: float = 1e-3,
+    metric: Scaling = "layer",
+    epsilon: Positive = 1e-3,
     center_output: bool = False,
-    restarts: int = 2,
-    tol: float = 1e-6,
-    steps: int = 500,
+    restarts: Annotated[int, at_least(0)] = 2,
+    tol: Share = 1e-6,
+    steps: Count = 500,
 ) -> Outcome:
     """The best of several climbs; details: λmax(S H S) ε²/(2(1+L)) as "quadratic".
 
@@ -41,7 +43,5 @@ def riemannian_sharpness(
             residual of the eigenvalue.
         steps: the most steps of one climb.
     """
-    if metric == "euclidean":
-        raise OptionError("metric='euclidean' is the measure epsilon-sharpness.")
     point = centered_point(work, center_output)
     return ball_outcome(work, metric, point, epsilon, restarts, tol, steps)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from flatgauge.curvature.compose import Compressed
-from flatgauge.errors import OptionError
 from flatgauge.geometry.metric import LayerMetric, resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.options import Count, Positive, Scaling
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
@@ -38,11 +38,11 @@ def riemannian_claims(options, loss: str) -> set[str]:
 def riemannian_spectral_norm(
     work: Workbench,
     *,
-    metric: str = "layer",
-    connection: str = "flat",
-    solver: str = "lanczos",
-    tol: float = 1e-3,
-    max_steps: int = 300,
+    metric: Scaling = "layer",
+    connection: Literal["flat", "levi-civita"] = "flat",
+    solver: Literal["lanczos", "power"] = "lanczos",
+    tol: Positive = 1e-3,
+    max_steps: Count = 300,
     center_output: bool = False,
     full: bool = False,
 ) -> Outcome:
@@ -59,13 +59,9 @@ def riemannian_spectral_norm(
         full: also a converged smallest eigenvalue, and the largest on the horizontal
             space and for weights only.
     """
-    if metric == "euclidean":
-        raise OptionError("metric='euclidean' is the measure hessian-spectral-norm.")
     point = centered_point(work, center_output)
     if solver == "power":
         return _by_power(work, metric, connection, point, tol, max_steps)
-    if solver != "lanczos":
-        raise OptionError(f"solver= is '{solver}': use 'lanczos' or 'power'.")
     found = work.extremes(
         work.objective,
         metric,

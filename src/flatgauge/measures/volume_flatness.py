@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from flatgauge.errors import FlatgaugeError, NonFiniteError, OptionError
+from flatgauge.errors import FlatgaugeError, NonFiniteError
+from flatgauge.measures.options import Positive, at_least
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
@@ -30,10 +31,10 @@ POINTS = 64
 def volume_flatness(
     work: Workbench,
     *,
-    epsilon: float = 0.02,
-    radius: float | None = None,
-    directions: int = 100,
-    tol: float = 1e-3,
+    epsilon: Positive = 0.02,
+    radius: Positive | None = None,
+    directions: Annotated[int, at_least(2)] = 100,
+    tol: Positive = 1e-3,
 ) -> Outcome:
     """A lower bound in a stated ball; details: the sum over an orbit, without bound.
 
@@ -48,8 +49,6 @@ def volume_flatness(
         directions: the number of rays.
         tol: the most that a bisection may take off the log-volume.
     """
-    if not epsilon > 0:
-        raise OptionError(f"epsilon={epsilon}: give a positive number.")
     objective = work.objective
     point = objective.parameters
     ball = float(norm(point)) if radius is None else float(radius)

@@ -14,6 +14,7 @@ STATUS = {
     "NOT_CONVERGED": ("not converged", "bad", "✗"),
     "BIASED": ("biased", "warn", "!"),
     "NOT_APPLICABLE": ("does not apply", "none", "–"),
+    "FAILED": ("failed", "bad", "✗"),
 }
 KINDS = {
     "layer-rescale": "Whole weight tensors are multiplied by factors that cancel.",
