@@ -13,12 +13,13 @@ Each tensor of x is changed in units of its own root mean square, so that g, Hv 
 one unit and no scale of the parameters matters. The point is never the given one: exact
 zeros are kinks at every step, and a head of zeros hides what is behind it.
 
-No tolerance suits all networks: some compute parts in float32, others cross the kinks of a
-million ReLUs. So a claim *agrees* if the quotient of some step is near it, and it *differs*
-only on evidence: quotients of three neighbouring steps, a hundred apart, that are ten
-times nearer to one another, which is the function's own precision, than to the claim.
-Rounding grows as 1/h, a kink inside the steps as 1/h, the curvature left out as h², so
-none of them makes three such quotients agree. Otherwise nothing is decided.
+No tolerance suits all networks: some compute parts in float32 whatever their parameters
+are, others cross the kinks of a million ReLUs. So the coarsest type of all operations is
+looked up first, and gives steps and tolerance. A claim *agrees* if the quotient of some
+step is near it. It *differs* only on evidence: quotients of three neighbouring steps that
+are ten times nearer to one another, which is the function's own precision, than to the
+claim. Rounding and kinks inside the steps grow as 1/h, the curvature left out as h², so
+that none of them makes three quotients agree. Otherwise nothing is decided.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from itertools import combinations
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from flatgauge.errors import ModelError
 from flatgauge.vectors import (
@@ -44,15 +47,18 @@ from flatgauge.vectors import (
 )
 
 # In the order in which they are tried; most networks agree at the first.
-STEPS = (1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-3, 1e-2)
+FINE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-3, 1e-2)
+COARSE = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4, 3e-5, 3e-2)
 # How far from the given point, in units of each tensor's root mean square.
 CHANGE = 1e-2
 # What a tensor of zeros is changed by, in units of the other tensors' median.
 FROM_ZERO = 0.1
-NEAR = 1e-4
+NEAR_FINE, NEAR_COARSE = 1e-4, 1e-3
 EVIDENCE = 10.0
-# Roundings that one evaluation may add up.
-ROUNDINGS = 32.0
+# What an evaluation may be wrong by, in roundings of the numbers that it adds up.
+ROUNDINGS = 4.0
+# The share of the gradient in the unit of Hessian products: there may be no curvature.
+FLAT = 1e-4
 # What the two sides of the Hessian may differ by, for functions as smooth as CLOSE.
 ASYMMETRY, CLOSE = 1e-3, 1e-6
 WORDS = {
@@ -116,7 +122,8 @@ def examine(function: Function, point: Params) -> Finding:
     scales = scales_of(point)
     v, u = (direction(point, scales, seed) for seed in (1, 2))
     leaves = _leaves(point)
-    value, size = function(leaves)
+    with _Precision() as precision:
+        value, size = function(leaves)
     slopes = gradient_of(value, leaves, create_graph=True)
     projected = _projections(slopes, v, u)
     products = _products(slopes, leaves, v, u)
@@ -127,18 +134,19 @@ def examine(function: Function, point: Params) -> Finding:
         return Finding(Verdict.UNDECIDED)
     units = {
         "the loss": float(projected[:, 0].norm() + claims["the loss"].abs()),
-        "the gradient": NEAR * float(projected.norm()),
+        "the gradient": FLAT * float(projected.norm()),
     }
     if products is not None:
         units["the gradient"] += float(claims["the gradient"].norm())
-    rounding = (
-        ROUNDINGS * torch.finfo(value.dtype).eps * max(size, abs(float(value.detach())))
-    )
+    fine = precision.eps <= torch.finfo(torch.float64).eps
+    near = NEAR_FINE if fine else NEAR_COARSE
+    rounding = ROUNDINGS * precision.eps * size
     del slopes, leaves, value
     checks = {
-        what: _Check(claim, units[what], rounding) for what, claim in claims.items()
+        what: _Check(claim, units[what], near, rounding)
+        for what, claim in claims.items()
     }
-    for step in STEPS:
+    for step in FINE if fine else COARSE:
         ahead, behind = (
             _evaluated(function, add(point, v, sign * step), v, u) for sign in (1, -1)
         )
@@ -169,12 +177,28 @@ def _finding(
     return Finding(Verdict.AGREES if sure else Verdict.UNDECIDED)
 
 
+class _Precision(TorchDispatchMode):
+    """The rounding of the coarsest floating type that an operation returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eps = torch.finfo(torch.float64).eps
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point():
+                self.eps = max(self.eps, torch.finfo(tensor.dtype).eps)
+        return found
+
+
 class _Check:
     """The quotients of one claim, step by step."""
 
-    def __init__(self, claim: Tensor, unit: float, rounding: float):
+    def __init__(self, claim: Tensor, unit: float, near: float, rounding: float):
         self.claim = claim
         self.unit = unit
+        self.near = near
         self.rounding = rounding
         self.quotients: dict[float, Tensor] = {}
 
@@ -185,8 +209,9 @@ class _Check:
     def error(self, step: float) -> float:
         return float((self.quotients[step] - self.claim).norm())
 
-    def agrees(self, near: float = NEAR) -> bool:
-        return any(self.error(step) <= near * self.unit for step in self.quotients)
+    def agrees(self, near: float | None = None) -> bool:
+        allowed = (self.near if near is None else near) * self.unit
+        return any(self.error(step) <= allowed for step in self.quotients)
 
     def verdict(self) -> Verdict:
         if self.agrees():
