@@ -51,12 +51,10 @@ FINE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-3, 1e-2)
 COARSE = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4, 3e-5, 3e-2)
 # How far from the given point, in units of each tensor's root mean square.
 CHANGE = 1e-2
-# What a tensor of zeros is changed by, in units of the other tensors' median.
+# The scale of a tensor of zeros, in units of the other tensors' median.
 FROM_ZERO = 0.1
 NEAR_FINE, NEAR_COARSE = 1e-4, 1e-3
 EVIDENCE = 10.0
-# What an evaluation may be wrong by, in roundings of the numbers that it adds up.
-ROUNDINGS = 4.0
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
 FLAT = 1e-4
 # What the two sides of the Hessian may differ by, for functions as smooth as CLOSE.
@@ -104,8 +102,13 @@ def direction(point: Params, scales: dict[str, float], seed: int) -> Params:
 
 
 def moved(point: Params) -> Params:
-    """A point nearby, at which no entry is what it was."""
-    return add(point, direction(point, scales_of(point), seed=0), CHANGE)
+    """A point nearby, at which no entry is what it was; zeros go the whole scale."""
+    scales = scales_of(point)
+    steps = {
+        name: scales[name] * (CHANGE if bool(tensor.any()) else 1.0)
+        for name, tensor in point.items()
+    }
+    return add(point, direction(point, steps, seed=0))
 
 
 def examine(function: Function, point: Params) -> Finding:
@@ -140,7 +143,7 @@ def examine(function: Function, point: Params) -> Finding:
         units["the gradient"] += float(claims["the gradient"].norm())
     fine = precision.eps <= torch.finfo(torch.float64).eps
     near = NEAR_FINE if fine else NEAR_COARSE
-    rounding = ROUNDINGS * precision.eps * size
+    rounding = precision.eps * size
     del slopes, leaves, value
     checks = {
         what: _Check(claim, units[what], near, rounding)
