@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import parametrizations
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils.data import DataLoader
 
 from flatgauge.errors import ModelError
@@ -97,6 +98,9 @@ def isolated(
 ) -> Iterator[None]:
     """Fixed random states, full precision, kernels with second derivatives.
 
+    Activation checkpointing is off: its recomputation would read other parameters than
+    those of the pass, and the reentrant one knows no second derivatives.
+
     Derivatives are on inside, whatever the caller's context; all is put back at the end.
 
     Args:
@@ -114,6 +118,7 @@ def isolated(
         stack.enter_context(_random_states_kept(device, data, seed))
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(attention_fast_path_off())
+        stack.enter_context(_checkpointing_off())
         stack.enter_context(on_device(device))
         stack.enter_context(precision(device, tf32))
         if recurrent:
@@ -193,6 +198,31 @@ def _fused_kernels_off() -> Iterator[None]:
     finally:
         torch.backends.cudnn.enabled = cudnn
         torch._C._set_mkldnn_enabled(mkldnn)
+
+
+@contextmanager
+def _checkpointing_off() -> Iterator[None]:
+    """What `torch.utils.checkpoint.checkpoint` looks up, however users imported it."""
+    torch_checkpoint: Any = checkpoint
+    reentrant = torch_checkpoint.CheckpointFunction
+    recorder = torch_checkpoint._checkpoint_without_reentrant_generator
+    # torch's class inherits `apply`; inside another pass it is ours already.
+    own = vars(reentrant).get("apply")
+    reentrant.apply = staticmethod(lambda function, _, *args: function(*args))
+    torch_checkpoint._checkpoint_without_reentrant_generator = _record_nothing
+    try:
+        yield
+    finally:
+        torch_checkpoint._checkpoint_without_reentrant_generator = recorder
+        if own is None:
+            del reentrant.apply
+        else:
+            reentrant.apply = own
+
+
+def _record_nothing(*_: Any, **__: Any) -> Iterator[None]:
+    """Nothing before the function and nothing after it: torch resumes this twice."""
+    yield
 
 
 @contextmanager

@@ -50,6 +50,13 @@ class Network:
                 f"model= is {type(model).__name__}, which replaces parameters itself: "
                 "pass model.module."
             )
+        for name, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                what = f"'{name}' in model=" if name else "model="
+                raise ModelError(
+                    f"{what} is a ScriptModule (torch.jit), whose parameters cannot be "
+                    "replaced: pass the module that it was scripted or traced from."
+                )
         if mode not in ("eval", "train"):
             raise OptionError(f"mode= is '{mode}': use 'eval' or 'train'.")
         chosen = _chosen(model, params)
@@ -122,34 +129,6 @@ class Network:
                 "take casts and autocast out of its forward."
             )
         return outputs, targets
-
-    def check_reach(self, unused: list[str], total: Callable[[Params], Tensor]) -> None:
-        """Refuse parameters that the model reads past its own attributes.
-
-        Args:
-            unused: the parameters that the loss seemed not to depend on.
-            total: the loss of one batch, for the parameters that are replaced.
-
-        Raises:
-            ModelError: if it does depend on one of them.
-        """
-        own = dict(self.model.named_parameters())
-        leaves = [own[name].requires_grad_() for name in unused]
-        try:
-            others = {n: t for n, t in self.parameters.items() if n not in unused}
-            value = total(others)
-            slopes: tuple[Tensor | None, ...] = (None,) * len(leaves)
-            if value.requires_grad:
-                slopes = torch.autograd.grad(value, leaves, allow_unused=True)
-        finally:
-            self.model.requires_grad_(False)
-        for name, slope in zip(unused, slopes, strict=True):
-            if slope is not None:
-                raise ModelError(
-                    f"the model reads '{name}' through a reference of its own (a list or a "
-                    "closure?), so it cannot be replaced: read it as an attribute of its "
-                    "module."
-                )
 
     def _align(self, outputs: Any, targets: Any) -> tuple[Any, Any]:
         """Shift a causal language model's scores against its token labels."""

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches
-from flatgauge.errors import ModelError, OptionError
-from flatgauge.isolation import check_private, isolated
+from flatgauge.errors import OptionError
+from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, resolve_loss
 from flatgauge.network import Forward, Network
 from flatgauge.passes import Pass, check_agreement, summed_up
+from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.vectors import (
     Params,
     add_into,
@@ -24,7 +25,6 @@ from flatgauge.vectors import (
     derivative_errors,
     gradient_of,
     scale,
-    unused_in,
     zeros_like,
 )
 
@@ -57,6 +57,9 @@ class Objective:
         forward: callable(model, batch) -> outputs, instead of our own call.
         precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
             your own global setting is not used and not changed.
+        derivatives: "checked" compares autograd's derivatives once with differences of
+            the loss, on at most four samples, and refuses a model whose backward is not
+            the derivative of its forward; "as given" takes autograd's word.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -79,10 +82,16 @@ class Objective:
         params: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
         precision: str = "ieee",
+        derivatives: str = CHECKED,
     ):
+        if derivatives not in (CHECKED, AS_GIVEN):
+            raise OptionError(
+                f"derivatives= is '{derivatives}': use '{CHECKED}' or '{AS_GIVEN}'."
+            )
         if precision not in PRECISIONS:
             raise OptionError(f"precision= is '{precision}': use 'ieee' or 'tf32'.")
         self.precision = precision
+        self.derivatives = derivatives
         self.loss = resolve_loss(loss)
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
@@ -107,7 +116,7 @@ class Objective:
         check_finite_parameters(self.parameters)
         self._check_two_passes()
         self._batches.hold_from_now_on()
-        self._check_reach(model)
+        self._check_sound(model)
 
     @property
     def device(self) -> torch.device:
@@ -173,6 +182,7 @@ class Objective:
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         changed._facts = {}
+        changed._check_sound(model)
         return changed
 
     def in_double(self) -> Objective:
@@ -192,6 +202,7 @@ class Objective:
         changed = self._clone()
         changed.loss = resolve_loss(loss)
         changed._check_two_passes()
+        changed._check_sound(self.network.model)
         return changed
 
     def in_batches(self, batches: list[Batch]) -> Objective:
@@ -272,22 +283,14 @@ class Objective:
         self._value: float | None = first.value
         self.sample_count, self._given_batches = first.rows, first.batches
 
-    def _check_reach(self, model: nn.Module) -> None:
-        """Every parameter that the loss depends on must be one that we can replace."""
+    def _check_sound(self, model: nn.Module) -> None:
+        """See `soundness.check_sound`; `derivatives` then says what was found."""
         with self.isolated(), derivative_errors("gradient"):
-            point = self.leaves()
-            for batch in self.batches():
-                total = self.batch_total(point, batch)
-                check_private(total, model)
-                unused = unused_in(total, point)
-                if unused:
-                    self.network.check_reach(
-                        unused,
-                        lambda params, batch=batch: self.batch_total(params, batch),
-                    )
-                if len(unused) < len(point):
-                    return
-        raise ModelError(
-            "the loss does not depend on any of the chosen parameters: check params=, "
-            "and that forward= uses the model that it is given."
-        )
+            self.derivatives = check_sound(
+                self.network,
+                self.parameters,
+                self.loss,
+                self.batches(),
+                model,
+                derivatives=self.derivatives,
+            )

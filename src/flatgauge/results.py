@@ -63,7 +63,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is needed to compare a number with another one."""
+    """What is needed to compare a number with another one.
+
+    `derivatives` is "checked" where autograd's were compared with differences of the loss,
+    "undecided" where rounding or kinks hid the answer, else "as given".
+    """
 
     flatgauge: str
     torch: str
@@ -80,6 +84,7 @@ class Provenance:
     batches: int
     seed: int
     time: str
+    derivatives: str = "as given"
 
 
 @dataclass(frozen=True)

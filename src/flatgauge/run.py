@@ -250,4 +250,5 @@ def describe(objective: Objective, seed: int) -> Provenance:
         batches=objective.batch_count,
         seed=seed,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
+        derivatives=objective.derivatives,
     )

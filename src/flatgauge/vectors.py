@@ -137,7 +137,13 @@ def rademacher(space: Params, random: torch.Generator) -> Params:
     }
 
 
-def gradient_of(output: Tensor, point: Params, *, create_graph: bool = False) -> Params:
+def gradient_of(
+    output: Tensor,
+    point: Params,
+    *,
+    create_graph: bool = False,
+    keep_graph: bool = False,
+) -> Params:
     """∂output/∂point, with zeros for parameters that it does not depend on."""
     if not output.requires_grad:
         return zeros_like(point)
@@ -145,6 +151,7 @@ def gradient_of(output: Tensor, point: Params, *, create_graph: bool = False) ->
         output,
         list(point.values()),
         create_graph=create_graph,
+        retain_graph=create_graph or keep_graph,
         allow_unused=True,
         materialize_grads=True,
     )
@@ -191,6 +198,8 @@ def derivative_errors(what: str) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             advice = "use smaller batches or memory_budget=0"
+        elif "checkpoint" in str(error).lower():
+            advice = "turn activation checkpointing off"
         elif "inplace" in str(error):
             advice = "write the operation without changing its input in place"
         else:

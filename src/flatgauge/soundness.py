@@ -1,0 +1,203 @@
+"""What is asked of a model once, before its numbers are trusted.
+
+Every parameter that the loss depends on must be one that we can replace, and autograd's
+derivatives must be those of the loss. Both are looked at in float64 where the model runs
+in it, on at most four samples where the batch can be cut, at a point beside the given one
+(`differences.moved`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flatgauge.blame import Calls
+from flatgauge.data import Batch, few_samples, map_batch, tensors_in
+from flatgauge.differences import Verdict, examine, moved, scales_of
+from flatgauge.errors import FlatgaugeError, ModelError
+from flatgauge.isolation import check_private
+from flatgauge.losses import Loss
+from flatgauge.network import Network
+from flatgauge.vectors import Params, gradient_of, unused_in
+
+SAMPLES = 4
+# Two ways to one gradient differ by rounding only: of the tensor's norm, of the whole.
+OF_TENSOR, OF_WHOLE = 1e-3, 1e-6
+CHECKED, AS_GIVEN, UNDECIDED = "checked", "as given", "undecided"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A small problem with a model's derivatives: a network, a loss, few samples.
+
+    Attributes:
+        network: a private network, whose parameters are at `point`.
+        loss: the objective's loss.
+        batch: the samples.
+        point: beside the objective's own.
+    """
+
+    network: Network
+    loss: Loss
+    batch: Batch
+    point: Params
+
+    def total(self, params: Params) -> tuple[Tensor, float]:
+        """The loss, and the size of the numbers that it was computed from."""
+        outputs, targets = self.network.evaluate(params, self.batch)
+        value, _ = self.loss.total(outputs, targets)
+        found = [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
+        reach = sum(
+            float(t.abs().max()) * len(t) for t in found if t.ndim and t.numel()
+        )
+        return value, abs(float(value.detach())) + reach
+
+    def check_reach(self) -> None:
+        """Refuse parameters that the model reads past its own attributes.
+
+        The gradient with all parameters replaced must be that of the model as it is.
+
+        Raises:
+            ModelError: naming the parameter where it is another.
+        """
+        leaves = {n: t.detach().requires_grad_() for n, t in self.point.items()}
+        replaced = gradient_of(self.total(leaves)[0], leaves)
+        registered = dict(self.network.model.named_parameters())
+        own = {name: registered[name].requires_grad_() for name in self.point}
+        try:
+            direct = gradient_of(self.total({})[0], own)
+        finally:
+            self.network.model.requires_grad_(False)
+        scales = scales_of(self.point)
+        sizes = {n: scales[n] * float(t.norm()) for n, t in direct.items()}
+        for name, tensor in direct.items():
+            wrong = scales[name] * float((tensor - replaced[name]).norm())
+            if wrong > OF_TENSOR * sizes[name] + OF_WHOLE * max(sizes.values()):
+                raise ModelError(
+                    f"the model reads '{name}' through a reference of its own (a list or "
+                    "a closure?), so it cannot be replaced: read it as an attribute of "
+                    "its module."
+                )
+
+    def check_derivatives(self) -> str:
+        """Refuse a model whose backward is not the derivative of its forward.
+
+        At most 24 gradients, that of `check_reach` included: see `differences.examine`.
+
+        Returns:
+            "checked", or "undecided" where rounding and kinks hide the answer.
+
+        Raises:
+            ModelError: naming the module where it can be found.
+        """
+        found = examine(self.total, self.point)
+        if found.verdict is not Verdict.DIFFERS:
+            return CHECKED if found.verdict is Verdict.AGREES else UNDECIDED
+        with Calls(self.network.model) as calls:
+            self.total(self.point)
+        alone = "the loss" if self.network.forward is None else "forward= or the loss"
+        raise ModelError(
+            f"autograd's derivatives are not those of the loss ({found.words}, because of "
+            f"{calls.culprit() or alone}): do without the custom backward, gradient hook, "
+            "straight-through estimator or detach() that changes them, turn activation "
+            f'checkpointing off, or pass derivatives="{AS_GIVEN}" to take autograd\'s '
+            "word."
+        )
+
+
+def check_sound(
+    network: Network,
+    point: Params,
+    loss: Loss,
+    batches: Iterable[Batch],
+    model: nn.Module,
+    *,
+    derivatives: str,
+) -> str:
+    """Look at the first batch whose loss depends on the parameters.
+
+    Args:
+        network: the private copy.
+        point: its parameters.
+        loss: of the objective.
+        batches: in order.
+        model: the user's own, whose parameters the loss must not read.
+        derivatives: "as given" leaves autograd's alone.
+
+    Returns:
+        "checked", "undecided" or "as given".
+
+    Raises:
+        ModelError: for a parameter that cannot be replaced, and derivatives that are not
+            those of the loss.
+    """
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in point.items()}
+    for batch in batches:
+        total = loss.sum(*network.evaluate(leaves, batch))
+        check_private(total, model)
+        few = bench(network, point, loss, batch)
+        if few is not None:
+            few.check_reach()
+        if len(unused_in(total, leaves)) < len(leaves):
+            if derivatives == AS_GIVEN:
+                return AS_GIVEN
+            return UNDECIDED if few is None else few.check_derivatives()
+    raise ModelError(
+        "the loss does not depend on any of the chosen parameters: check params=, and that "
+        "forward= uses the model that it is given."
+    )
+
+
+def bench(
+    network: Network, parameters: Params, loss: Loss, batch: Batch
+) -> Bench | None:
+    """The first of (few samples, whole batch) in (float64, own precision) that runs.
+
+    None where none does: the model runs on this batch at its own point only.
+    """
+    few = _few(batch)
+    for dtype in dict.fromkeys((torch.float64, network.dtype)):
+        try:
+            twin = network.with_model(
+                network.model_at(parameters), list(parameters), dtype=dtype
+            )
+        except (FlatgaugeError, RuntimeError):
+            continue
+        point = moved(twin.parameters)
+        registered = dict(twin.model.named_parameters())
+        for name, tensor in point.items():
+            registered[name].data.copy_(tensor)
+        for samples in dict.fromkeys((id(few), id(batch))):
+            chosen = few if samples == id(few) else batch
+            found = Bench(twin, loss, map_batch(_to(dtype), chosen), point)
+            if _runs(found):
+                return found
+    return None
+
+
+def _runs(found: Bench) -> bool:
+    try:
+        value, _ = found.total(found.point)
+    except (FlatgaugeError, RuntimeError):
+        return False
+    return bool(torch.isfinite(value))
+
+
+def _to(dtype: torch.dtype) -> Any:
+    return lambda t: t.to(dtype) if t.is_floating_point() else t
+
+
+def _few(batch: Batch) -> Batch:
+    """The first sample, one in the middle, the last, and the first again.
+
+    Twice, so that what depends on how often a value occurs is seen.
+    """
+    if few_samples(batch, SAMPLES) is batch:
+        return batch
+    count = next(len(tensor) for tensor in tensors_in(batch.whole))
+    rows = [0, count // 2, count - 1, 0]
+    return map_batch(lambda t: t[rows], batch)
