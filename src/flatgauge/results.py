@@ -59,7 +59,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What is needed to compare a number with another one."""
+    """What is needed to compare a number with another one.
+
+    Where samples influence each other (`coupled`), `batch_sizes` says of what sizes the
+    batches were, such as "3 × 16, 1 × 2": other batches are another objective.
+    """
 
     flatgauge: str
     torch: str
@@ -76,6 +80,8 @@ class Provenance:
     batches: int
     seed: int
     time: str
+    coupled: bool = False
+    batch_sizes: str = ""
 
 
 @dataclass(frozen=True)

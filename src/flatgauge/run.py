@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -207,4 +208,12 @@ def describe(objective: Objective, seed: int) -> Provenance:
         batches=objective.batch_count,
         seed=seed,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
+        coupled=objective.coupled,
+        batch_sizes=_in_words(objective.batch_sizes) if objective.coupled else "",
     )
+
+
+def _in_words(sizes: tuple[int, ...]) -> str:
+    """The sizes of batches in their order, such as "3 × 16, 1 × 2"."""
+    runs = [(len(list(run)), size) for size, run in groupby(sizes)]
+    return ", ".join(f"{count} × {size}" for count, size in runs)
