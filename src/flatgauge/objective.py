@@ -178,6 +178,8 @@ class Objective:
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         changed._facts = {}
+        if changed.parameters.keys() != self.parameters.keys():
+            changed._survey(self.loss)
         return changed
 
     def in_double(self) -> Objective:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, leading_size, map_batch, map_nested
+from flatgauge.data import Batch, map_batch, map_nested
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
@@ -30,7 +30,7 @@ from flatgauge.units.likeness import (
 )
 from flatgauge.units.network import Evaluate
 from flatgauge.units.pool import Pool
-from flatgauge.units.samples import Samples, odd_cut, rows_of, sliced
+from flatgauge.units.samples import Samples, odd_cut, rows_of, samples_in, sliced
 from flatgauge.units.subsets import Kind, kind_of
 from flatgauge.vectors import Params
 
@@ -121,7 +121,7 @@ class Judge:
 
     def _alone(self, batch: Batch) -> Samples | None:
         """Samples evaluated by themselves, where the batch can be split."""
-        count = leading_size(batch.whole)
+        count = samples_in(batch)
         if count is None:
             return None
         return Samples(
@@ -132,7 +132,9 @@ class Judge:
 
     def _refuse_or_couple(self) -> None:
         assert self._failed is not None
-        kind = self._kind(self._failed)
+        mixed = self._pool.samples()
+        larger = mixed is not None and mixed.count > self._failed.count
+        kind = self._kind(mixed if larger and mixed else self._failed)
         if kind is Kind.SUM:
             raise LossError(
                 f"the loss '{self.loss.name}' adds up its samples, so that its value "
@@ -151,9 +153,8 @@ class Judge:
     def _kind(self, samples: Samples) -> Kind:
         """Told by a few samples at a time, until they show more than a mean."""
         random = torch.Generator().manual_seed(0)
-        count = min(samples.count, TOLD_BY)
         for _ in range(DRAWS):
-            chosen = torch.randperm(samples.count, generator=random)[:count]
+            chosen = self._chosen(samples, random)
             outputs, targets = samples.take(chosen)
             whole = self._number(outputs, targets)
             tolerance = self._tolerance(samples, outputs, [whole])
@@ -161,11 +162,19 @@ class Judge:
             def value(subset: tuple[int, ...], chosen: Tensor = chosen) -> float:
                 return self._number(*samples.take(chosen[list(subset)]))
 
-            kind = kind_of(value, count, tolerance)
+            kind = kind_of(value, len(chosen), tolerance)
             if kind is not Kind.MEAN:
                 return kind
         # These few hide what the whole batch shows.
         return Kind.COUPLED
+
+    def _chosen(self, samples: Samples, random: torch.Generator) -> Tensor:
+        """A few samples, all but one with a value of their own where there are such."""
+        order = torch.randperm(samples.count, generator=random)[:LOOKED_AT]
+        values = [self._number(*samples.take(one[None])) for one in order]
+        own = torch.tensor([math.isfinite(value) for value in values])
+        other = order[~own][:1]
+        return torch.cat([order[own][: TOLD_BY - len(other)], other])
 
     def _check(self, samples: Samples) -> None:
         """Strike out what the loss is not a mean of."""

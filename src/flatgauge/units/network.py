@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from flatgauge.data import Batch, few_samples, leading_size, map_batch, tensors_in
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import Loss, RowLoss
-from flatgauge.units.samples import odd_cut, reach_of
+from flatgauge.units.samples import odd_cut, reach_of, samples_in
 from flatgauge.vectors import Params, gaussian, generator
 
 # The relative change of outputs that rounding makes between batches of other sizes.
@@ -53,7 +54,7 @@ class CouplingCheck:
         """Take note of one batch and its outputs."""
         if self.coupled:
             return
-        count = leading_size(batch.whole)
+        count = samples_in(batch)
         if count is None:
             # Its rows are known by a named loss; for others it is one unit.
             self.coupled = not isinstance(self.loss, RowLoss)
@@ -74,7 +75,7 @@ class CouplingCheck:
 
     def _differs(self, point: Params, batch: Batch, both: tuple[Any, Any]) -> bool:
         """Whether the batch in two parts gives other outputs."""
-        count = leading_size(batch.whole)
+        count = samples_in(batch)
         assert count is not None
         cut = odd_cut(count)
         try:
@@ -127,17 +128,14 @@ def _floating(outputs: Any) -> list[Tensor]:
 
 
 def _change(whole: list[Tensor], other: list[Tensor]) -> float:
-    """The largest change of an output, relative to the largest; NaN where one is."""
-    changes = [
-        float((one - two).abs().max() / one.abs().max().clamp_min(_tiny(one)))
-        for one, two in zip(whole, other, strict=True)
-        if one.numel()
-    ]
-    return max(changes, default=0.0)
-
-
-def _tiny(tensor: Tensor) -> float:
-    return torch.finfo(tensor.dtype).tiny
+    """The largest change of an output, relative to the largest finite one."""
+    changes = [0.0]
+    for one, two in zip(whole, other, strict=True):
+        same = (one == two) | (one.isnan() & two.isnan())
+        if not bool(same.all()):
+            largest = (one - two).abs().masked_fill(same, 0.0).max()
+            changes.append(float(largest) / max(reach_of(one), 1e-300))
+    return math.inf if any(map(math.isnan, changes)) else max(changes)
 
 
 def _near(point: Params) -> Params:

@@ -32,7 +32,7 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
 
     Args:
         value: v.
-        count: the number of samples, at least three for anything but COUPLED.
+        count: the number of samples; fewer than three cannot show weights.
         tolerance: the difference of values that is rounding.
     """
     everyone = range(count)
@@ -49,8 +49,10 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
             return Kind.COUPLED
         if members:
             rows.append([single[i] - whole if i in members else 0.0 for i in everyone])
-    if count < 3 or len(heavy) < 3:
-        return Kind.COUPLED
+    if len(heavy) < 3:
+        whole = found[tuple(everyone)]
+        added = abs(sum(single.values()) - whole) <= tolerance
+        return Kind.SUM if added and count > 1 else Kind.COUPLED
     matrix = np.array(rows)[:, heavy]
     if np.abs(matrix.sum(1)).max() <= tolerance and len(heavy) == count:
         return Kind.MEAN
