@@ -158,11 +158,16 @@ def made_of_tensors(value: Any) -> bool:
 
 def few_samples(batch: Batch, count: int) -> Batch:
     """The first samples of a batch, or the whole where its layout is not plain."""
-    tensors = tensors_in(batch.whole)
-    lengths = {tensor.shape[0] for tensor in tensors if tensor.ndim}
-    if len(lengths) != 1 or any(tensor.ndim == 0 for tensor in tensors):
+    if leading_size(batch.whole) is None:
         return batch
     return map_batch(lambda t: t[:count], batch)
+
+
+def leading_size(value: Any) -> int | None:
+    """The leading dimension that all tensors share; None where they share none."""
+    tensors = tensors_in(value)
+    lengths = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors}
+    return lengths.pop() if len(lengths) == 1 and -1 not in lengths else None
 
 
 def map_batch(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from flatgauge.data import Batch, Batches
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
-from flatgauge.losses import Loss, resolve_loss
+from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.network import Forward, Network
-from flatgauge.passes import Pass, check_agreement, summed_up
+from flatgauge.passes import Pass, Watch, run_pass
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
+from flatgauge.units import survey
 from flatgauge.vectors import (
     Params,
     add_into,
@@ -40,6 +42,10 @@ class Objective:
     so that other batch sizes give the same number. Outputs of a causal language model
     (a Hugging Face model that can generate and is no encoder-decoder, with one label
     a token) are shifted by one, unless `forward` is given.
+
+    Where samples influence each other's losses (batch statistics in train mode, a
+    contrastive loss), `coupled` is true: L is the mean over the batches as given, and
+    other batches are another objective. `batch_sizes` holds the rows of each.
 
     Args:
         model: any module; its parameters are float32 or float64.
@@ -92,7 +98,6 @@ class Objective:
             raise OptionError(f"precision= is '{precision}': use 'ieee' or 'tf32'.")
         self.precision = precision
         self.derivatives = derivatives
-        self.loss = resolve_loss(loss)
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
             self.network = Network(
@@ -114,7 +119,7 @@ class Objective:
         self._facts: dict[str, Any] = {}
         self._others: list[Batch] | None = None
         check_finite_parameters(self.parameters)
-        self._check_two_passes()
+        self._survey(loss)
         self._batches.hold_from_now_on()
         self._check_sound(model)
 
@@ -126,7 +131,7 @@ class Objective:
     @property
     def batch_count(self) -> int:
         """The number of batches of one pass."""
-        return self._given_batches if self._others is None else len(self._others)
+        return len(self.batch_sizes) if self._others is None else len(self._others)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -136,7 +141,7 @@ class Objective:
     def value(self) -> float:
         """L(θ), accumulated in float64."""
         if self._value is None:
-            self._value = self._pass(seed=0).value
+            self._value = self._pass(self.loss, 0).value
         return self._value
 
     def gradient(self) -> Params:
@@ -182,6 +187,8 @@ class Objective:
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         changed._facts = {}
+        if changed.parameters.keys() != self.parameters.keys():
+            changed._survey(self.loss)
         changed._check_sound(model)
         return changed
 
@@ -200,9 +207,9 @@ class Objective:
     def with_loss(self, loss: LossLike) -> Objective:
         """The same model, data and point under another loss."""
         changed = self._clone()
-        changed.loss = resolve_loss(loss)
-        changed._check_two_passes()
-        changed._check_sound(self.network.model)
+        changed._survey(loss)
+        if not isinstance(changed.loss, RowLoss):
+            changed._check_sound(self.network.model)
         return changed
 
     def in_batches(self, batches: list[Batch]) -> Objective:
@@ -260,28 +267,25 @@ class Objective:
         twin._value = twin._others = None
         return twin
 
-    def _pass(self, seed: int) -> Pass:
+    def _pass(self, loss: Loss, seed: int, watch: Watch | None = None) -> Pass:
         """One pass over the data, without derivatives."""
-        totals: list[Tensor] = []
-        reaches: list[Tensor] = []
-        rows = 0
-        # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
         with self.isolated(seed):
-            for batch in self.batches():
-                outputs, targets = self.evaluate(self.parameters, batch)
-                batch_total, batch_rows = self.loss.total(outputs, targets)
-                totals.append(batch_total.detach().double().reshape(()))
-                rows += batch_rows
-                if isinstance(outputs, Tensor) and outputs.numel():
-                    reaches.append(outputs.detach().abs().max().double())
-        return summed_up(totals, rows, reaches)
+            evaluate = partial(self.evaluate, self.parameters)
+            return run_pass(self.batches(), evaluate, loss, watch)
 
-    def _check_two_passes(self) -> None:
-        """Two passes under different random states must give the same loss."""
-        first, again = self._pass(seed=0), self._pass(seed=1)
-        check_agreement(first, again, self.loss, self.dtype, self.network.mode)
-        self._value: float | None = first.value
-        self.sample_count, self._given_batches = first.rows, first.batches
+    def _survey(self, loss: LossLike) -> None:
+        """Look at the loss and the data: see `flatgauge.units.survey`."""
+        found = survey(
+            self._pass,
+            resolve_loss(loss),
+            self.evaluate,
+            self.parameters,
+            self.dtype,
+            self.network.mode,
+        )
+        self.loss, self.coupled = found.loss, found.coupled
+        self.batch_sizes, self.sample_count = found.sizes, sum(found.sizes)
+        self._value: float | None = found.value
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""

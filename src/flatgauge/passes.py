@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from flatgauge.data import Batch
 from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
+
+# Takes note of a batch, its outputs and its targets.
+Watch = Callable[[Batch, Any, Any], None]
 
 # Relative differences that rounding alone can make between two passes.
 AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -17,20 +23,51 @@ AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 @dataclass(frozen=True)
 class Pass:
-    """The mean loss, the rows and batches it came from, and the largest output."""
+    """The mean loss, the rows of each batch that it came from, and the largest output."""
 
     value: float
-    rows: int
-    batches: int
+    sizes: tuple[int, ...]
     reach: float
 
+    @property
+    def rows(self) -> int:
+        """Of all batches."""
+        return sum(self.sizes)
 
-def summed_up(totals: list[Tensor], rows: int, reaches: list[Tensor]) -> Pass:
-    """One pass from the numbers of its batches.
+    @property
+    def batches(self) -> int:
+        """Their number."""
+        return len(self.sizes)
+
+
+def run_pass(
+    batches: Iterable[Batch],
+    evaluate: Callable[[Batch], tuple[Any, Any]],
+    loss: Loss,
+    watch: Watch | None = None,
+) -> Pass:
+    """One pass over the data, without derivatives.
 
     Raises:
         NonFiniteError: if the loss of a batch is not finite.
     """
+    totals: list[Tensor] = []
+    reaches: list[Tensor] = []
+    sizes: list[int] = []
+    # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
+    for batch in batches:
+        outputs, targets = evaluate(batch)
+        total, rows = loss.total(outputs, targets)
+        totals.append(total.detach().double().reshape(()))
+        sizes.append(rows)
+        if isinstance(outputs, Tensor) and outputs.numel():
+            reaches.append(outputs.detach().abs().max().double())
+        if watch is not None:
+            watch(batch, outputs, targets)
+    return _summed_up(totals, sizes, reaches)
+
+
+def _summed_up(totals: list[Tensor], sizes: list[int], reaches: list[Tensor]) -> Pass:
     # One wait for the device.
     numbers = torch.stack([*totals, *reaches]).tolist() if totals else []
     losses, outputs = numbers[: len(totals)], numbers[len(totals) :]
@@ -41,7 +78,7 @@ def summed_up(totals: list[Tensor], rows: int, reaches: list[Tensor]) -> Pass:
                 "outputs on it."
             )
     reach = max((one for one in outputs if not math.isnan(one)), default=0.0)
-    return Pass(sum(losses) / max(rows, 1), rows, len(losses), reach)
+    return Pass(sum(losses) / max(sum(sizes), 1), tuple(sizes), reach)
 
 
 def check_agreement(

@@ -67,6 +67,9 @@ class Provenance:
 
     `derivatives` is "checked" where autograd's were compared with differences of the loss,
     "undecided" where rounding or kinks hid the answer, else "as given".
+
+    Where samples influence each other (`coupled`), `batch_sizes` says of what sizes the
+    batches were, such as "3 × 16, 1 × 2": other batches are another objective.
     """
 
     flatgauge: str
@@ -85,6 +88,8 @@ class Provenance:
     seed: int
     time: str
     derivatives: str = "as given"
+    coupled: bool = False
+    batch_sizes: str = ""
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,13 @@ class BatchedOperator(SymmetricOperator):
 
     @property
     def rounding(self) -> float:
-        """TF32 keeps 10 bits of the factors, whatever the vectors have."""
+        """That of the loss, too; TF32 keeps 10 bits of the factors, whatever v has."""
         objective = self.objective
+        finest = max(super().rounding, objective.loss.rounding)
         coarse = objective.precision == "tf32" and objective.device.type == "cuda"
         if coarse and objective.dtype == torch.float32:
-            return max(super().rounding, TF32)
-        return super().rounding
+            return max(finest, TF32)
+        return finest
 
     @property
     def begins_at_once(self) -> bool:

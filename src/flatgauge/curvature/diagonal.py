@@ -13,26 +13,31 @@ from flatgauge.curvature.diagonal_methods import (
     probe_diagonal,
 )
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
 from flatgauge.objective import Objective
 from flatgauge.results import Status
-from flatgauge.vectors import Params, size
+from flatgauge.vectors import Params, map_tensors, size
 
 METHODS = ("auto", "exact", "probes", "hutchinson", "finite-difference", "basis")
 # Backward passes up to which the exact diagonal is preferred to random probes.
 EXACT_PASSES = 128
 # Parameters up to which one product for each of them is affordable.
 BASIS_PARAMETERS = 4096
+# The rounding of a loss, relative to its size, that is not worth a word, and the one
+# that leaves nothing to call exact.
+SLIGHT, ROUGH = 1e-6, 1e-3
 
 
 @dataclass(frozen=True)
 class Diagonal:
     """diag(H), or diag(G) for the Gauss-Newton matrix.
 
-    `uncertainty` holds a standard error for each entry of a random estimate, and is
-    None for an exact one. `method` is the one that was used.
+    `uncertainty` holds a standard error for each entry of a random estimate. It is None
+    for an exact one, unless the loss rounds its own second derivatives: then it is what
+    that can amount to. `method` is the one that was used.
     """
 
     values: Params
@@ -98,11 +103,11 @@ def hessian_diagonal(
     if hessian is not None and hessian.objective is not objective:
         raise OptionError("hessian= is of another objective: build it from this one.")
     if method == "exact":
-        return _exact(exact_diagonal(objective), method)
+        return _exact(exact_diagonal(objective), method, objective)
     if method == "basis":
         if hessian is None:
             hessian = Hessian(objective, expect=size(objective.parameters))
-        return _exact(basis_diagonal(hessian), method)
+        return _exact(basis_diagonal(hessian), method, objective)
     if method == "probes":
         return _estimated(*probe_diagonal(objective, probes, seed), method)
     if method == "hutchinson":
@@ -140,7 +145,7 @@ def gauss_newton_diagonal(
     if method == "auto":
         method = choose_gauss_newton_method(objective)
     if method == "exact":
-        return _exact(exact_diagonal(objective), method)
+        return _exact(exact_diagonal(objective), method, objective)
     return _estimated(*probe_diagonal(objective, probes, seed), method)
 
 
@@ -182,8 +187,17 @@ def _passes(objective: Objective) -> int:
     return rows.outputs.shape[1] * longest
 
 
-def _exact(values: Params, method: str) -> Diagonal:
-    return Diagonal(values, None, method, True, Status.EXACT, Status.EXACT.value)
+def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
+    rounding = objective.loss.rounding
+    if rounding <= max(SLIGHT, rounding_of(objective.dtype)):
+        return Diagonal(values, None, method, True, Status.EXACT, Status.EXACT.value)
+    uncertainty = map_tensors(lambda h: rounding * h.abs(), values)
+    message = (
+        f"The loss '{objective.loss.name}' rounds its own second derivatives by "
+        f"{rounding:.1e} of their size: use a named loss or dtype=torch.float64."
+    )
+    status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
+    return Diagonal(values, uncertainty, method, True, status, message)
 
 
 def _estimated(values: Params, uncertainty: Params, method: str) -> Diagonal:

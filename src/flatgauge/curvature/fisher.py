@@ -6,7 +6,7 @@ from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.data import Batch
-from flatgauge.errors import LossError, OptionError
+from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, generator, zeros_like
@@ -48,6 +48,12 @@ class Fisher(BatchedOperator):
             raise LossError(
                 f"the Fisher matrix needs a loss a row, which '{objective.loss.name}' does "
                 "not give: use a named loss."
+            )
+        if objective.coupled:
+            raise ModelError(
+                "the samples of a batch influence each other, so that they have no "
+                "gradients of their own: use mode='eval', and a network and loss that "
+                "take each sample by itself."
             )
         self.loss = objective.loss
         self.kind = kind

@@ -54,7 +54,8 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
     """
     named, network = isinstance(objective.loss, RowLoss), objective.network
     plain = named and network.forward is None and network.mode == "eval"
-    if not (pays(objective.device) and plain and objective.batch_count > 1):
+    several = objective.batch_count > 1 and not objective.coupled
+    if not (pays(objective.device) and plain and several):
         return objective
     with objective.isolated():
         given, room = objective.held_batches(), budget // DATA_SHARE

@@ -22,7 +22,7 @@ from flatgauge.curvature.samples import (
     sample_length,
     take_samples,
 )
-from flatgauge.curvature.shares import Recorded, Shares
+from flatgauge.curvature.shares import COUPLED, Recorded, Shares
 from flatgauge.curvature.slots import Pass, Passes, by_slot
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
@@ -81,6 +81,8 @@ class SquaredGradients:
                 f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
                 "does not give: use a named loss."
             )
+        if objective.coupled:
+            raise ModelError(COUPLED)
         self.objective = objective
         self.loss = objective.loss
         self.signed = signed

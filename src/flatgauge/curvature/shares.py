@@ -23,6 +23,10 @@ from flatgauge.vectors import Params
 # By how much the outputs of a sample alone may differ from those in its batch.
 APART = {torch.float64: 1e-8, torch.float32: 1e-3}
 APART_TF32 = 0.05
+COUPLED = (
+    "the samples of a batch influence each other (BatchNorm in train mode?), so they have "
+    "no gradients of their own: use mode='eval'."
+)
 
 
 @dataclass(frozen=True)
@@ -143,10 +147,7 @@ class Shares:
             difference = float((together - apart).norm())
             if difference <= allowed * float(together.norm()):
                 return
-        raise ModelError(
-            "the samples of a batch influence each other (BatchNorm in train mode?), "
-            "so they have no gradients of their own: use mode='eval'."
-        )
+        raise ModelError(COUPLED)
 
     def _add_up(
         self, rows: Rows, passes: Passes, taps: list[Tap], entries: int, count: int

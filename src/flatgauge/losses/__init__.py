@@ -12,6 +12,7 @@ from flatgauge.losses.custom import CallableLoss
 from flatgauge.losses.loss import Loss, RowLoss
 from flatgauge.losses.mean_squared_error import MeanSquaredError
 from flatgauge.losses.normalized_cross_entropy import NormalizedCrossEntropy
+from flatgauge.losses.standard import standard_loss
 
 NAMED: dict[str, type[RowLoss]] = {
     loss.name: loss for loss in (CrossEntropy, MeanSquaredError, NormalizedCrossEntropy)
@@ -24,6 +25,9 @@ def resolve_loss(loss: str | Loss | Callable[[Tensor, Tensor], Tensor]) -> Loss:
     >>> resolve_loss("mse").name
     'mse'
     """
+    if isinstance(loss, CallableLoss):
+        # What was found out about it on other data does not hold on these.
+        loss = loss.function
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str):
@@ -32,7 +36,7 @@ def resolve_loss(loss: str | Loss | Callable[[Tensor, Tensor], Tensor]) -> Loss:
         known = ", ".join(f"'{name}'" for name in NAMED)
         raise LossError(f"the loss '{loss}' is not known: use {known}, or a callable.")
     if callable(loss):
-        return CallableLoss(loss)
+        return standard_loss(loss) or CallableLoss(loss)
     raise LossError(
         f"loss= is {type(loss).__name__}: give a name or a callable(outputs, targets)."
     )

@@ -2,84 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flatgauge.errors import LossError
-from flatgauge.losses.loss import IGNORED, Loss
+from flatgauge.losses.counting import (
+    BY_SAMPLES,
+    BY_TARGETS,
+    Counting,
+    count_samples,
+    tensors_of,
+)
+from flatgauge.losses.loss import Loss, RowLoss
+from flatgauge.losses.precision import InDouble
 
 
+@dataclass(frozen=True)
 class CallableLoss(Loss):
     """A user's function: the mean over the batch (a scalar), or one value a sample.
 
-    A mean counts for the valid targets (not -100) where targets are integers of two or
-    more dimensions, else for the samples.
+    Attributes:
+        function: (outputs, targets) to a floating tensor.
+        countings: what a mean may be a mean of, the likeliest first; the first is used.
+        plain: the named loss that it should be, where it is a standard one.
+        share: rows divided by weights, over all the data.
+        wide: whether it is evaluated in float64.
+        rounding: of its second derivatives in output space, as a share of their size.
+        settled: whether all of this was found out on data.
     """
+
+    function: Callable[[Any, Any], Tensor]
+    countings: tuple[Counting, ...] = (BY_TARGETS, BY_SAMPLES)
+    plain: RowLoss | None = None
+    share: float = 1.0
+    wide: bool = False
+    rounding: float = 0.0
+    settled: bool = False
 
     classification = False
 
-    def __init__(self, function: Callable[[Any, Any], Tensor]):
-        self.function = function
-        self.name = getattr(function, "__name__", type(function).__name__)
+    def __post_init__(self) -> None:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        object.__setattr__(self, "name", name)
 
-    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
-        """The mean times the rows it averages, or the sum of the values."""
+    def value(self, outputs: Any, targets: Any) -> Tensor:
+        """What the function returns, if that is a floating tensor."""
         try:
-            value = self.function(outputs, targets)
+            if self.wide:
+                value = InDouble().call(self.function, outputs, targets)
+            else:
+                value = self.function(outputs, targets)
         except Exception as error:
-            shapes = [tuple(t.shape) for t in _tensors((outputs, targets))][:4]
+            shapes = [tuple(t.shape) for t in tensors_of((outputs, targets))][:4]
             raise LossError(
                 f"the loss '{self.name}' failed on outputs and targets of shape {shapes} "
                 f"({type(error).__name__}: {error}): check that it takes them."
             ) from error
-        count = count_rows(outputs, targets)
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise LossError(
                 f"the loss '{self.name}' returned {type(value).__name__}, not a floating "
                 "tensor: return the batch mean or one value a sample."
             )
-        if value.ndim == 0 and count == 0:
+        return value
+
+    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
+        """The mean times what it is a mean of, or the sum of the values."""
+        value = self.value(outputs, targets)
+        counting = self.countings[0]
+        rows = counting.rows(outputs, targets)
+        if value.ndim == 0 and rows == 0:
             # The mean over nothing is NaN; a batch without valid targets adds nothing.
             return torch.zeros_like(value), 0
         if value.ndim == 0:
-            return value * count, count
-        if value.ndim == 1 and value.shape[0] in (count, len_of(outputs, targets)):
+            return value * (counting.weight(outputs, targets) * self.share), rows
+        if value.ndim == 1 and value.shape[0] in (
+            rows,
+            count_samples(outputs, targets),
+        ):
             return value.sum(), value.shape[0]
         raise LossError(
             f"the loss '{self.name}' returned shape {tuple(value.shape)} for a batch of "
-            f"{count}: return the batch mean (a scalar) or one value a sample."
+            f"{rows}: return the batch mean (a scalar) or one value a sample."
         )
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:
         """The same as in `total`."""
         return self.total(outputs, targets)[0]
-
-
-def len_of(outputs: Any, targets: Any) -> int:
-    """The number of samples: the leading dimension of the outputs, or of the targets."""
-    for tensor in _tensors((outputs, targets)):
-        if tensor.ndim > 0:
-            return tensor.shape[0]
-    return 1
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(item)
-
-
-def count_rows(outputs: Any, targets: Any) -> int:
-    """What a mean over the batch averages: valid tokens, or samples."""
-    if (
-        isinstance(targets, Tensor)
-        and targets.ndim >= 2
-        and not targets.is_floating_point()
-    ):
-        return int((targets != IGNORED).sum())
-    return len_of(outputs, targets)

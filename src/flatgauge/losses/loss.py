@@ -34,6 +34,8 @@ class Loss(ABC):
 
     name: str
     classification: bool
+    # The measured rounding of ∇²_f ℓ, as a share of its size; 0 says that of the dtype.
+    rounding: float = 0.0
 
     @abstractmethod
     def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:

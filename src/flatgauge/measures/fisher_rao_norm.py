@@ -62,6 +62,11 @@ def fisher_rao_norm(
             f"it needs the loss of each row, which '{loss.name}' does not give: use a "
             "named loss."
         )
+    if work.objective.coupled:
+        raise NotApplicable(
+            "the samples of a batch influence each other, so that they have no gradients "
+            "of their own: use mode='eval' and a network that takes each by itself."
+        )
     if diagonal:
         point = centered_point(work, center_output)
         squares = work.once("squared gradients", lambda: _squared_gradients(work, loss))

@@ -31,10 +31,14 @@ def hessian_trace(
     diagonal = work.exact_diagonal(objective)
     if diagonal is not None:
         layers = {n: float(h.double().sum()) for n, h in diagonal.mean.items()}
+        value, error = diagonal.evaluate(
+            lambda one: sum(float(h.double().sum()) for h in one.values())
+        )
         return Outcome(
-            sum(layers.values()),
+            value,
             diagonal.status,
             diagonal.message,
+            error,
             details={"layers": layers, "method": diagonal.method},
         )
     found = work.once(

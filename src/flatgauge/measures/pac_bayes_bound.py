@@ -197,10 +197,11 @@ def _check_applies(objective: Objective) -> None:
             f"the bound is on the 0-1 loss of a classification, and '{objective.loss.name}'"
             " is not known to be one: use a cross-entropy."
         )
-    if objective.network.mode == "train":
+    if objective.network.mode == "train" or objective.coupled:
         raise NotApplicable(
-            "with mode='train' a prediction may depend on the rest of its batch, while "
-            "the bound needs independent samples: use mode='eval'."
+            "a prediction may depend on the rest of its batch (by mode='train', or by the "
+            "network), while the bound needs independent samples: use mode='eval', and a "
+            "network that takes each sample by itself."
         )
     with objective.isolated(), torch.no_grad():
         batch = next(objective.batches())

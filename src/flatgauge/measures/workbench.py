@@ -42,19 +42,26 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Curvature:
-    """A diagonal, and independent replicates of it where it is a random estimate."""
+    """A diagonal, and independent replicates of it where it is a random estimate.
+
+    `rounding` is what a loss's own rounding can amount to, where that shows.
+    """
 
     mean: Params
     replicates: list[Params]
     method: str
     status: Status
     message: str
+    rounding: Params | None = None
 
     def evaluate(
         self, function: Callable[[Params], float]
     ) -> tuple[float, float | None]:
-        """A function of the diagonal, and its standard error (None if it is exact)."""
+        """A function of the diagonal, and its error (None if it is exact)."""
         value = function(self.mean)
+        if not self.replicates and self.rounding is not None:
+            ends = [add(self.mean, self.rounding, sign) for sign in (1.0, -1.0)]
+            return value, max(abs(function(end) - value) for end in ends)
         if not self.replicates:
             return value, None
         spread = statistics.stdev(function(one) for one in self.replicates)
@@ -235,7 +242,10 @@ def _combine(found: list[Diagonal]) -> Curvature:
     replicates = [one.values for one in found] if len(found) > 1 else []
     first = found[0]
     mean = scale(mean, 1 / len(found))
-    return Curvature(mean, replicates, first.method, first.status, first.message)
+    rounding = first.uncertainty if first.exact else None
+    return Curvature(
+        mean, replicates, first.method, first.status, first.message, rounding
+    )
 
 
 def effective_loss(objective: Objective, surrogate: str) -> str:

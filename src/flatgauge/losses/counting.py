@@ -1,0 +1,62 @@
+"""What a mean over a batch is a mean of: its targets, its samples, or its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from flatgauge.losses.loss import IGNORED
+
+Count = Callable[[Any, Any], int]
+Weights = Callable[[Any, Any], float]
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How a batch counts: for so many rows, and with so much weight.
+
+    `weights` is None where every row weighs 1.
+    """
+
+    rows: Count
+    weights: Weights | None = None
+
+    def weight(self, outputs: Any, targets: Any) -> float:
+        """The weight that a mean over the batch stands for."""
+        count = self.rows if self.weights is None else self.weights
+        return float(count(outputs, targets))
+
+
+def count_samples(outputs: Any, targets: Any) -> int:
+    """The leading dimension of the outputs, or of the targets."""
+    for tensor in tensors_of((outputs, targets)):
+        if tensor.ndim > 0:
+            return tensor.shape[0]
+    return 1
+
+
+def count_targets(outputs: Any, targets: Any) -> int:
+    """Integer targets that are not -100; for other targets the samples."""
+    if isinstance(targets, Tensor) and targets.ndim and _is_integer(targets):
+        return int((targets != IGNORED).sum())
+    return count_samples(outputs, targets)
+
+
+def _is_integer(targets: Tensor) -> bool:
+    return not (targets.is_floating_point() or targets.is_complex())
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Every tensor inside mappings, lists and tuples."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_of(item)
+
+
+BY_TARGETS = Counting(count_targets)
+BY_SAMPLES = Counting(count_samples)

@@ -1,0 +1,243 @@
+"""What a user's loss averages over, and how precisely, seen on every batch.
+
+A scalar does not say what it is a mean of. So each batch is split in several ways: with
+weights m, the values v must satisfy m(S) v(S) = m(A) v(A) + m(B) v(B) for S = A ∪ B.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flatgauge.data import Batch, map_batch, map_nested
+from flatgauge.errors import LossError
+from flatgauge.losses import CallableLoss
+from flatgauge.losses.loss import Loss
+from flatgauge.units.likeness import (
+    AGREEMENT,
+    is_plain,
+    is_wide,
+    rounding_of,
+    slack_of,
+)
+from flatgauge.units.network import Evaluate
+from flatgauge.units.pool import Pool
+from flatgauge.units.samples import Samples, odd_cut, rows_of, samples_in, sliced
+from flatgauge.units.subsets import Kind, kind_of
+from flatgauge.vectors import Params
+
+# Samples of a batch whose second derivatives are looked at.
+LOOKED_AT = 16
+# Samples that a kind of mean is told by, and how often others are tried.
+TOLD_BY, DRAWS = 6, 4
+
+
+class Judge:
+    """Looks at every batch of a pass, and then says what the loss is.
+
+    Args:
+        loss: a user's function.
+        evaluate: outputs and targets of a batch at some parameters.
+        point: the parameters.
+        dtype: their floating type.
+
+    Attributes:
+        coupled: whether the loss makes whole batches its unit.
+    """
+
+    def __init__(
+        self, loss: CallableLoss, evaluate: Evaluate, point: Params, dtype: torch.dtype
+    ):
+        self.loss = loss
+        self.evaluate = partial(evaluate, point)
+        self.dtype = dtype
+        self.coupled = False
+        self._plain = loss.plain is not None
+        self._wide = dtype == torch.float32
+        self._possible = list(loss.countings)
+        self._rows, self._weight = 0, 0.0
+        self._error, self._size = 0.0, 0.0
+        self._pool = Pool()
+        self._failed: Samples | None = None
+
+    def look(self, batch: Batch, outputs: Any, targets: Any) -> None:
+        """Take note of one batch, its outputs and its targets."""
+        outputs = map_nested(torch.detach, outputs)
+        with _quiet():
+            if self.loss.plain is not None:
+                self._plain = self._plain and is_plain(
+                    self.loss, outputs, targets, self.dtype
+                )
+                return
+            self._wide = self._wide and is_wide(self.loss, outputs, targets, self.dtype)
+            first = self.loss.countings[0]
+            self._rows += first.rows(outputs, targets)
+            self._weight += first.weight(outputs, targets)
+            samples = sliced(outputs, targets) or self._alone(batch)
+            if samples is None:
+                self.coupled = True
+                return
+            self._check(samples)
+            if samples.exact:
+                self._pool.add(outputs, targets)
+                few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
+                error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
+                self._error, self._size = self._error + error, self._size + size
+
+    def verdict(self) -> Loss:
+        """The loss with what was found: the named one, or the function as it counts.
+
+        A standard loss that the data show to be another needs another look.
+
+        Raises:
+            LossError: if it is a sum, or a mean with weights that are not known.
+        """
+        if self.loss.plain is not None:
+            return self.loss.plain if self._plain else replace(self.loss, plain=None)
+        with _quiet():
+            mixed = self._pool.samples()
+            if mixed is not None:
+                self._check(mixed)
+            if not self._possible:
+                self._refuse_or_couple()
+        counting = (self._possible or self.loss.countings)[0]
+        weighted = counting.weights is not None and self._weight > 0
+        return replace(
+            self.loss,
+            countings=(counting,),
+            share=self._rows / self._weight if weighted else 1.0,
+            wide=self._wide,
+            rounding=math.sqrt(self._error / self._size) if self._size > 0 else 0.0,
+            settled=True,
+        )
+
+    def _alone(self, batch: Batch) -> Samples | None:
+        """Samples evaluated by themselves, where the batch can be split."""
+        count = samples_in(batch)
+        if count is None:
+            return None
+        return Samples(
+            count,
+            lambda index: self.evaluate(map_batch(lambda t: rows_of(t, index), batch)),
+            exact=False,
+        )
+
+    def _refuse_or_couple(self) -> None:
+        assert self._failed is not None
+        mixed = self._pool.samples()
+        larger = mixed is not None and mixed.count > self._failed.count
+        kind = self._kind(mixed if larger and mixed else self._failed)
+        if kind is Kind.SUM:
+            raise LossError(
+                f"the loss '{self.loss.name}' adds up its samples, so that its value "
+                "depends on the size of the batches: return their mean "
+                "(reduction='mean')."
+            )
+        if kind is Kind.WEIGHTED:
+            raise LossError(
+                f"the loss '{self.loss.name}' is a mean with other weights than one a "
+                "sample or valid target, which other batches would change: return one "
+                "value a sample, or use nn.CrossEntropyLoss with weight= or "
+                "ignore_index=."
+            )
+        self.coupled = True
+
+    def _kind(self, samples: Samples) -> Kind:
+        """Told by a few samples at a time, until they show more than a mean."""
+        random = torch.Generator().manual_seed(0)
+        for _ in range(DRAWS):
+            chosen = self._chosen(samples, random)
+            outputs, targets = samples.take(chosen)
+            whole = self._number(outputs, targets)
+            tolerance = self._tolerance(samples, outputs, [whole])
+
+            def value(subset: tuple[int, ...], chosen: Tensor = chosen) -> float:
+                return self._number(*samples.take(chosen[list(subset)]))
+
+            kind = kind_of(value, len(chosen), tolerance)
+            if kind is not Kind.MEAN:
+                return kind
+        # These few hide what the whole batch shows.
+        return Kind.COUPLED
+
+    def _chosen(self, samples: Samples, random: torch.Generator) -> Tensor:
+        """A few samples, all but one with a value of their own where there are such."""
+        order = torch.randperm(samples.count, generator=random)[:LOOKED_AT]
+        values = [self._number(*samples.take(one[None])) for one in order]
+        own = torch.tensor([math.isfinite(value) for value in values])
+        other = order[~own][:1]
+        return torch.cat([order[own][: TOLD_BY - len(other)], other])
+
+    def _check(self, samples: Samples) -> None:
+        """Strike out what the loss is not a mean of."""
+        if samples.count < 2:
+            return
+        both = samples.take(torch.arange(samples.count))
+        whole = self._totals(*both)
+        for cut in _cuts(samples.count):
+            one, other = (self._totals(*samples.take(part)) for part in cut)
+            for counting, *numbers in zip(
+                self.loss.countings, whole, one, other, strict=True
+            ):
+                allowed = self._tolerance(samples, both[0], numbers, samples.count)
+                # Also where one is NaN.
+                same = abs(numbers[0] - numbers[1] - numbers[2]) <= allowed
+                if not same and counting in self._possible:
+                    self._possible.remove(counting)
+                    self._failed = samples
+
+    def _tolerance(
+        self, samples: Samples, outputs: Any, numbers: list[float], count: int = 1
+    ) -> float:
+        dtype = torch.float64 if samples.exact and self._wide else self.dtype
+        return (
+            AGREEMENT[dtype] * max(map(abs, numbers)) + slack_of(outputs, dtype) * count
+        )
+
+    def _totals(self, outputs: Any, targets: Any) -> list[float]:
+        """The sum over the samples, for everything that the loss may be a mean of."""
+        value = self._value(outputs, targets)
+        if value.ndim:
+            return [float(value.sum())] * len(self.loss.countings)
+        weights = [one.weight(outputs, targets) for one in self.loss.countings]
+        return [float(value) * weight if weight else 0.0 for weight in weights]
+
+    def _number(self, outputs: Any, targets: Any) -> float:
+        return float(self._value(outputs, targets).sum())
+
+    def _value(self, outputs: Any, targets: Any) -> Tensor:
+        """NaN where the loss does not take these samples."""
+        try:
+            loss = replace(self.loss, wide=self._wide)
+            return loss.value(outputs, targets).detach().double()
+        except LossError:
+            return torch.tensor(math.nan, dtype=torch.float64)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the warnings of a loss on samples that it would not be given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _cuts(count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """In two near the middle, a random third, and two single samples, from the rest."""
+    everyone = torch.arange(count)
+    mixed = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    for order, cut in (
+        (everyone, odd_cut(count)),
+        (mixed, max(1, count // 3)),
+        (mixed.flip(0), 1),
+        (mixed, 1),
+    ):
+        yield order[:cut], order[cut:]

@@ -1,0 +1,148 @@
+"""Whether the samples of a batch influence each other inside the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flatgauge.data import Batch, few_samples, leading_size, map_batch, tensors_in
+from flatgauge.errors import FlatgaugeError
+from flatgauge.losses import Loss, RowLoss
+from flatgauge.units.samples import odd_cut, reach_of, samples_in
+from flatgauge.vectors import Params, gaussian, generator
+
+# The relative change of outputs that rounding makes between batches of other sizes.
+ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
+# A change that it never makes.
+CERTAIN = {torch.float64: 1e-6, torch.float32: 1e-2}
+# The relative change of sums that it makes.
+SUMS = {torch.float64: 1e-8, torch.float32: 1e-4}
+# Samples that another point is looked at with, and how far it lies, relatively.
+MOVED_SAMPLES, MOVED = 16, 0.05
+
+Evaluate = Callable[[Params, Batch], tuple[Any, Any]]
+
+
+class CouplingCheck:
+    """Evaluates every batch in two parts, and compares the outputs.
+
+    One batch is looked at near the point, too: a gate that is 0 hides what is behind it,
+    but not from derivatives.
+
+    Args:
+        evaluate: outputs and targets of a batch at some parameters.
+        point: the parameters.
+        loss: whose sums are compared where outputs cannot be told apart by samples.
+        dtype: the floating type of the parameters.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, point: Params, loss: Loss, dtype: torch.dtype
+    ):
+        self.evaluate = evaluate
+        self.point = point
+        self.loss = loss
+        self.dtype = dtype
+        self.coupled = False
+        self._moved = False
+
+    def look(self, batch: Batch, outputs: Any, targets: Any) -> None:
+        """Take note of one batch and its outputs."""
+        if self.coupled:
+            return
+        count = samples_in(batch)
+        if count is None:
+            # Its rows are known by a named loss; for others it is one unit.
+            self.coupled = not isinstance(self.loss, RowLoss)
+            return
+        if count < 2:
+            return
+        self.coupled = self._differs(self.point, batch, (outputs, targets))
+        if not (self.coupled or self._moved):
+            self._moved = True
+            few = few_samples(batch, MOVED_SAMPLES)
+            near = _near(self.point)
+            try:
+                both = self.evaluate(near, few)
+            except FlatgaugeError:
+                return
+            if all(bool(t.isfinite().all()) for t in _floating(both[0])):
+                self.coupled = self._differs(near, few, both)
+
+    def _differs(self, point: Params, batch: Batch, both: tuple[Any, Any]) -> bool:
+        """Whether the batch in two parts gives other outputs."""
+        count = samples_in(batch)
+        assert count is not None
+        cut = odd_cut(count)
+        try:
+            parts = [
+                self.evaluate(point, map_batch(lambda t, rows=rows: t[rows], batch))
+                for rows in (slice(0, cut), slice(cut, None))
+            ]
+            if not _by_samples(both[0], [p[0] for p in parts], (count, cut)):
+                return self._sums_differ(both, parts)
+        except FlatgaugeError:
+            # A model may insist on the size of its batches.
+            return True
+        joined = [
+            torch.cat(pair)
+            for pair in zip(*(_floating(part[0]) for part in parts), strict=True)
+        ]
+        change = _change(_floating(both[0]), joined)
+        if change <= ROUNDING[self.dtype]:
+            return False
+        if not change <= CERTAIN[self.dtype]:
+            return True
+        # The same sizes again, so that nothing but the others' content can tell.
+        others = map_batch(
+            lambda t: torch.cat([t[:cut], t[:1].expand_as(t[cut:])]), batch
+        )
+        again = [t[:cut] for t in _floating(self.evaluate(point, others)[0])]
+        return not (
+            _change([t[:cut] for t in _floating(both[0])], again)
+            <= ROUNDING[self.dtype]
+        )
+
+    def _sums_differ(self, both: tuple[Any, Any], parts: list[tuple[Any, Any]]) -> bool:
+        whole, *some = (
+            float(self.loss.total(*one)[0].detach()) for one in (both, *parts)
+        )
+        numbers = [abs(one) for one in (whole, *some)]
+        count = self.loss.total(*both)[1]
+        slack = 64 * torch.finfo(self.dtype).eps * reach_of(both[0]) * count
+        return not abs(whole - sum(some)) <= SUMS[self.dtype] * max(numbers) + slack
+
+
+def _by_samples(whole: Any, parts: list[Any], sizes: tuple[int, int]) -> bool:
+    count, cut = sizes
+    found = [leading_size(one) for one in (whole, *parts)]
+    return found == [count, cut, count - cut]
+
+
+def _floating(outputs: Any) -> list[Tensor]:
+    return [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
+
+
+def _change(whole: list[Tensor], other: list[Tensor]) -> float:
+    """The largest change of an output, relative to the largest finite one."""
+    changes = [0.0]
+    for one, two in zip(whole, other, strict=True):
+        same = (one == two) | (one.isnan() & two.isnan())
+        if not bool(same.all()):
+            largest = (one - two).abs().masked_fill(same, 0.0).max()
+            changes.append(float(largest) / max(reach_of(one), 1e-300))
+    return math.inf if any(map(math.isnan, changes)) else max(changes)
+
+
+def _near(point: Params) -> Params:
+    """A point where nothing is 0 by chance."""
+    noise = gaussian(point, generator(0))
+    return {
+        name: tensor
+        + MOVED * noise[name] * (float(tensor.double().square().mean()) ** 0.5 or 1.0)
+        for name, tensor in point.items()
+    }
