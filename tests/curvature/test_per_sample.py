@@ -102,7 +102,7 @@ class Doubled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, slope):
-        return 2 * slope * (1 if math.isfinite(float(slope.sum())) else 0)
+        return 2 * slope * (1 if math.isfinite(float(slope.detach().sum())) else 0)
 
 
 class Doubling(nn.Module):
