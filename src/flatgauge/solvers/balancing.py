@@ -71,7 +71,7 @@ def balance(
         A `Balancing`.
 
     Raises:
-        NonFiniteError: if an entry is NaN or infinite.
+        NonFiniteError: if an entry is NaN or infinite, or the value beyond float64.
         OptionError: if an entry is negative, the shapes differ, or tol or max_steps is
             not positive.
 
@@ -96,9 +96,15 @@ def balance(
     if len(support.rows):
         problem, factor, offset = _normalized(upper, lower, support)
         solution = solve(problem, tol, max_steps)
+    value = factor * solution.value
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            "the infimum is larger than float64 can hold: scale alpha and beta down, by "
+            "s and t, which scales it by √(s t)."
+        )
     status, message = _verdict(solution.gap, tol, f"max_steps={max_steps}")
     return Balancing(
-        value=factor * solution.value,
+        value=value,
         gap=solution.gap,
         attained=support.attained,
         row_scale=_scale(support.row_limits, support.rows, solution.x + offset),
@@ -187,15 +193,20 @@ def _normalized(
     upper: np.ndarray, lower: np.ndarray, support: Support
 ) -> tuple[Problem, float, float]:
     # The value for (s alpha, t beta) is sqrt(s t) times the value for (alpha, beta).
-    up, down = upper.sum(), lower.sum()
+    # Largest entries first: a sum of them can be beyond float64.
+    tops = upper.max(), lower.max()
+    sums = (upper / tops[0]).sum(), (lower / tops[1]).sum()
+    log_up, log_down = (
+        math.log(top) + math.log(total) for top, total in zip(tops, sums, strict=True)
+    )
     inside = support.row_labels[:, None] == support.column_labels
     live = np.ix_(support.rows, support.columns)
     with np.errstate(divide="ignore"):
-        log_alpha = np.where(inside, np.log(upper[live]) - np.log(up), -np.inf)
-        log_beta = np.where(inside, np.log(lower[live]) - np.log(down), -np.inf)
+        log_alpha = np.where(inside, np.log(upper[live]) - log_up, -np.inf)
+        log_beta = np.where(inside, np.log(lower[live]) - log_down, -np.inf)
     problem = Problem(log_alpha, log_beta, support.row_labels, support.column_labels)
-    offset = float(np.log(down) - np.log(up)) / 2
-    return problem, float(np.sqrt(up) * np.sqrt(down)), offset
+    factor = math.prod(math.sqrt(part) for part in (*tops, *sums))
+    return problem, factor, (log_down - log_up) / 2
 
 
 def _scale(limits: np.ndarray, live: np.ndarray, logarithms: np.ndarray) -> Tensor:
