@@ -27,6 +27,18 @@ def test_moments_lie_within_their_standard_errors():
     assert 0.7 < deviations.std() < 1.5
 
 
+def test_two_standard_errors_of_a_moment_hold_in_95_percent():
+    operator = operator_with(np.linspace(-1.0, 3.0, 60))
+    true = exact(operator)
+    inside = []
+    for seed in range(200):
+        density = spectral_density(operator, probes=10, steps=3, seed=seed)
+        for power in (1, 2):
+            mean, error = density.moment(power)
+            inside.append(abs(mean - np.mean(true**power)) <= 1.96 * error)
+    assert np.mean(inside) >= 0.94
+
+
 def test_the_quadrature_reproduces_polynomials():
     operator = operator_with(network_like())
     run = tridiagonalize(operator, steps=4)

@@ -15,7 +15,7 @@ NORMAL = float(stats.norm.ppf(0.975))
 def student(freedom: float) -> float:
     """Student's quantile over the normal one, for an interval of 95 %.
 
-    >>> round(student(9), 3), round(student(1e9), 6)
+    >>> round(student(9.0), 3), round(student(1e9), 6)
     (1.154, 1.0)
     """
     return float(stats.t.ppf(0.975, freedom)) / NORMAL
@@ -54,4 +54,4 @@ def standard_error(singles: Sequence[float] | np.ndarray) -> np.ndarray:
     """
     values = np.asarray(singles, dtype=np.float64)
     plain = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    return np.asarray(plain * student(len(values) - 1) * skewness(values))
+    return np.asarray(plain * student(len(values) - 1.0) * skewness(values))
