@@ -3,7 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from cases import CASES
+from torch import nn
 
 import flatgauge as fg
 from flatgauge import auditing
@@ -57,3 +59,34 @@ def test_batch_norm_up_to_eps_has_rows_of_its_own():
     assert kinds["node-rescale", True]["verdict"] == "holds"
     assert kinds["node-rescale", False]["verdict"] != "claim violated"
     assert not kinds["node-rescale", False]["claimed"]
+
+
+@pytest.mark.parametrize("groups", [(2, 2), (1, 4)])
+def test_grouped_convolutions_are_audited_without_their_permutations(groups):
+    first, second = groups
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 2, groups=first),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 2, groups=second),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 5),
+        nn.ReLU(),
+        nn.Linear(5, 3),
+    )
+    data = (torch.randn(4, 2, 4, 4).double(), torch.randint(0, 3, (4,)))
+    objective = fg.Objective(model.double(), data)
+    found = fg.audit(objective, "hessian-trace", elements=1, sharpen_by=None)
+    assert found.violations == []
+    assert found.function_change["permutation"] < 1e-12
+    assert "branch-split" in found.function_change
+
+
+def test_networks_of_grouped_convolutions_alone_have_no_permutations():
+    model = nn.Sequential(
+        nn.Conv1d(4, 4, 2, groups=2), nn.ReLU(), nn.Conv1d(4, 2, 2), nn.Flatten()
+    )
+    data = (torch.randn(3, 4, 4).double(), torch.randn(3, 4).double())
+    objective = fg.Objective(model.double(), data, "mse")
+    found = fg.audit(objective, "hessian-trace", elements=1, sharpen_by=None)
+    assert "permutation" not in found.function_change

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from cases import CASES
 
 import flatgauge as fg
+from flatgauge.comparison import _row
 from flatgauge.errors import OptionError
+from flatgauge.measures.bounds import error_bar
 
 
 def test_two_checkpoints():
@@ -55,3 +58,18 @@ def test_disagreement_is_explained():
 def test_one_checkpoint_is_no_comparison():
     with pytest.raises(OptionError, match="at least two"):
         fg.compare({"alone": CASES["mlp"].objective()})
+
+
+def test_lower_bounds_are_not_read_as_numbers_with_error_bars():
+    objective, name = CASES["mlp"].objective(), "epsilon-sharpness"
+    report = fg.measure(objective, name)
+    found = report[name]
+    assert found.details["bound"] == "lower"
+    assert 0 <= found.details["bound_spread"] < found.value
+    assert "rounding alone" in found.message
+    assert f"≥ {found.value:.6g}  " in str(report)
+    wide = replace(found, details={**found.details, "bound_spread": found.value})
+    near = replace(found, value=1.01 * found.value)
+    assert error_bar(found) < error_bar(wide) == found.value
+    assert _row(name, {"a": found, "b": near}).uncertainties == {"a": None, "b": None}
+    assert not _row(name, {"a": wide, "b": near}).significant

@@ -13,6 +13,7 @@ import torch
 
 from flatgauge.adversary import sharpened
 from flatgauge.errors import FlatgaugeError
+from flatgauge.measures.bounds import error_bar
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, Status, table
@@ -217,7 +218,7 @@ def _ratio(base: float, moved: float | None, logarithmic: bool) -> float:
 
 def _allowance(base: Measurement, moved: Measurement, tolerance: float) -> float:
     """What two values may differ by: error bounds add up, standard errors combine."""
-    bars = [one.uncertainty or 0.0 for one in (base, moved)]
+    bars = [error_bar(one) for one in (base, moved)]
     random = Status.ESTIMATED in (base.status, moved.status)
     spread = STANDARD_ERRORS * math.hypot(*bars) if random else sum(bars)
     return spread + tolerance * abs(base.value or 0.0)

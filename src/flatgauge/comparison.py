@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flatgauge.errors import OptionError
+from flatgauge.measures.bounds import error_bar, is_lower_bound
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report, format_value, table
@@ -24,6 +25,8 @@ class ComparisonRow:
 
     `flatter` names the flattest checkpoint; `significant` says whether its distance
     from the next one is larger than the error bars; `invariant_to` lists the claims.
+    Lower bounds have no uncertainty here: they differ if they do by more than what their
+    own climbs do.
     """
 
     measure: str
@@ -134,13 +137,16 @@ def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
     significant = False
     if len(order) > 1:
         best, second = found[order[0]], found[order[1]]
-        bars = math.hypot(best.uncertainty or 0.0, second.uncertainty or 0.0)
+        bars = math.hypot(error_bar(best), error_bar(second))
         gap = abs(trusted[order[0]] - trusted[order[1]])
         significant = gap > ERROR_BARS * bars and gap > 0
     return ComparisonRow(
         measure=request,
         values={name: one.value for name, one in found.items()},
-        uncertainties={name: one.uncertainty for name, one in found.items()},
+        uncertainties={
+            name: None if is_lower_bound(one) else one.uncertainty
+            for name, one in found.items()
+        },
         statuses={name: one.status.name for name, one in found.items()},
         flatter=order[0] if len(order) == len(found) else None,
         significant=significant and len(order) == len(found),

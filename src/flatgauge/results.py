@@ -102,7 +102,8 @@ class Measurement:
         status: how far to trust it.
         message: the status in words for this very number.
         uncertainty: an error bound or a standard error, in the value's units; None if
-            the value is exact.
+            the value is exact. Of a lower bound (details["bound"] is "lower") it is
+            rounding alone.
         details: parts and by-products, such as contributions by layer.
         options: every option with the value that was used.
         cost: what it took.
@@ -125,6 +126,13 @@ class Measurement:
                 f"'{self.measure}' came out as {self.value}, which is never a result: "
                 "please report this."
             )
+
+    @property
+    def shown(self) -> str:
+        """The number for people; a lower bound has no error bar on both sides."""
+        lower = self.details.get("bound") == "lower"
+        error = None if lower else self.uncertainty
+        return ("≥ " if lower else "") + format_value(self.value, error)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -188,7 +196,7 @@ class Report:
             f"{self.provenance.loss_value:.6g}"
         )
         cells = [
-            (key, format_value(one.value, one.uncertainty), one.status.name.lower())
+            (key, one.shown, one.status.name.lower())
             for key, one in self.measurements.items()
         ]
         broken = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from flatgauge.solvers.density import SpectralDensity
 from flatgauge.solvers.density import spectral_density as solve_density
 from flatgauge.solvers.lanczos import Eigenvalues, eigenvalues
 from flatgauge.solvers.spectrum import Spectrum, solve_spectrum
+from flatgauge.solvers.student import standard_error
 
 GRID = 400
 # The share of the range of the eigenvalues that is drawn beyond each end.
@@ -120,10 +120,9 @@ def spectrum_data(
             for nodes, weights in zip(density.nodes, density.weights, strict=True)
         ]
     )
-    count = len(singles)
     error = torch.zeros_like(grid)
-    if count > 1:
-        error = singles.std(dim=0) / math.sqrt(count)
+    if len(singles) > 1:
+        error = torch.from_numpy(standard_error(singles.numpy()))
     return {
         "grid": grid.tolist(),
         "density": singles.mean(dim=0).tolist(),

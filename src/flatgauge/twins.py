@@ -25,7 +25,7 @@ from flatgauge.symmetry.attention import (
 from flatgauge.symmetry.branch import split_branches
 from flatgauge.symmetry.chain import Chain
 from flatgauge.symmetry.head_matrices import random_gl
-from flatgauge.symmetry.permute import permute_units
+from flatgauge.symmetry.permute import permutable_layers, permute_units
 from flatgauge.vectors import generator
 
 Move = Callable[[int, float], Objective]
@@ -80,7 +80,8 @@ def families(objective: Objective) -> list[Family]:
         offer("attention-gl", _attention(objective, attention))
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
-        offer("permutation", _permutation(objective, chain))
+        if permutable_layers(chain):
+            offer("permutation", _permutation(objective, chain))
         offer("branch-split", _branches(objective))
     axes = output_layer(objective)
     if axes:
@@ -120,7 +121,7 @@ def _permutation(objective: Objective, chain: Chain) -> Move:
     def move(seed: int, spread: float) -> Objective:
         params = objective.parameters
         random = generator(seed)
-        for layer in range(len(chain.layers) - 1):
+        for layer in permutable_layers(chain):
             count = params[chain.layers[layer].weight].shape[0]
             order = torch.randperm(count, generator=random)
             params = permute_units(params, chain, layer, order)

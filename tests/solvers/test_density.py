@@ -24,7 +24,19 @@ def test_moments_lie_within_their_standard_errors():
             deviations.append((mean - np.mean(true**power)) / error)
     deviations = np.array(deviations)
     assert np.abs(deviations).max() < 5
-    assert 0.7 < deviations.std() < 1.5
+    assert 0.5 < deviations.std() < 1.2
+
+
+def test_two_standard_errors_of_a_moment_hold_in_95_percent():
+    operator = operator_with(np.linspace(-1.0, 3.0, 60))
+    true = exact(operator)
+    inside = []
+    for seed in range(60):
+        density = spectral_density(operator, probes=10, steps=3, seed=seed)
+        for power in (1, 2):
+            mean, error = density.moment(power)
+            inside.append(abs(mean - np.mean(true**power)) <= 1.96 * error)
+    assert np.mean(inside) >= 0.92
 
 
 def test_the_quadrature_reproduces_polynomials():

@@ -43,6 +43,10 @@ def epsilon_sharpness(
 ) -> Outcome:
     """The best of several climbs; details: λmax ε²/(2(1+L)) as "quadratic".
 
+    The value is a lower bound of the maximum, and its uncertainty the rounding of the
+    loss, not the distance to the maximum. How far apart the climbs ended is in the
+    details as "bound_spread", and differences below it are not taken for real.
+
     Args:
         work: what the measures share.
         epsilon: the radius of the ball.
@@ -93,8 +97,11 @@ def ball_outcome(
     rounding = found.rounding / unit
     value = (found.value - found.center) / unit
     status, message = _with_rounding(found, value, rounding)
+    ends = [climb.value for climb in found.climbs if climb.converged]
     share = norm(found.point).clamp_min(1e-300) ** 2
     details = {
+        "bound": "lower",
+        "bound_spread": (found.value - min(ends, default=found.center)) / unit,
         "quadratic": top.value * epsilon**2 / (2 * unit),
         "quadratic_status": top.status,
         "linear": epsilon * float(norm(found.center_gradient)) / unit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
+from flatgauge.solvers.student import student
 from flatgauge.solvers.trace import estimate_trace
 
 
@@ -51,7 +52,7 @@ def hessian_trace(
         found.value,
         found.status,
         found.message,
-        found.standard_error or None,
+        found.standard_error * student(found.degrees_of_freedom) or None,
         {
             "method": "xtrace",
             "interval_95": found.interval(0.95),

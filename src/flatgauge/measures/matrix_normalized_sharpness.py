@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import Workbench
-from flatgauge.vectors import Params
 
 
 def _claims(options, loss: str) -> set[str]:
@@ -36,38 +33,42 @@ def matrix_normalized_sharpness(
 ) -> Outcome:
     """A tensor's curvatures are summed first and clipped at 0 then; biases count.
 
+    Where the diagonal cannot be had exactly, the traces of the tensors' blocks are
+    estimated themselves, without bias, and not as sums of estimated entries.
+
     Args:
         work: what the measures share.
         surrogate: "auto" (the normalized cross-entropy for three classes or more) or
             "objective".
         curvature: "hessian", or "ggn" for the Gauss-Newton diagonal.
-        probes: random vectors, where the diagonal must be estimated.
+        probes: random vectors, where the traces must be estimated.
         center_output: take the mean over classes out of the output layer first.
     """
     objective = work.surrogate(surrogate)
-    diagonal = work.diagonal(objective, curvature, probes)
+    traces = work.traces(objective, curvature, probes)
     point = centered_point(work, center_output)
     norms = {name: float(tensor.double().norm()) for name, tensor in point.items()}
-
-    def contributions(h: Params) -> dict[str, float]:
-        return {
-            name: norm * math.sqrt(max(float(h[name].double().sum()), 0.0))
-            for name, norm in norms.items()
-        }
-
-    layers = contributions(diagonal.mean)
-    value, error = diagonal.evaluate(lambda h: sum(contributions(h).values()))
-    negative = [n for n, h in diagonal.mean.items() if float(h.double().sum()) < 0]
+    found = traces.root_sum(norms)
+    message = traces.message
+    if found.vanishing:
+        message += (
+            f" The traces of {len(found.vanishing)} tensors (see the details) cannot be "
+            "told from zero, and the uncertainty holds what their roots may be: raise "
+            "probes=."
+        )
     return Outcome(
-        value,
-        diagonal.status,
-        diagonal.message,
-        error,
+        found.value,
+        traces.status,
+        message,
+        found.error,
         {
-            "layers": layers,
-            "weights_only": sum(v for n, v in layers.items() if point[n].ndim >= 2),
-            "clipped_tensors": negative,
+            "layers": found.layers,
+            "weights_only": sum(
+                v for n, v in found.layers.items() if point[n].ndim >= 2
+            ),
+            "clipped_tensors": [n for n, trace in traces.mean.items() if trace < 0],
+            "vanishing_tensors": found.vanishing,
             "loss": objective.loss.name,
-            "method": diagonal.method,
+            "method": traces.method,
         },
     )

@@ -123,7 +123,8 @@ def pac_bayes_bound(
     objective = work.objective
     _check_applies(objective)
     shaping = work.surrogate(surrogate)
-    diagonal = work.diagonal(shaping, curvature, probes)
+    curvatures = work.diagonal if posterior == "node" else work.tensor_means
+    diagonal = curvatures(shaping, curvature, probes)
     solved = _solve(work, diagonal.mean) if posterior == "node" else {}
     lams = lambda_grid(objective.sample_count) if lam is None else [lam]
     share = delta / (2 * len(lams))

@@ -33,6 +33,8 @@ def riemannian_sharpness(
 ) -> Outcome:
     """The best of several climbs; details: λmax(S H S) ε²/(2(1+L)) as "quadratic".
 
+    A lower bound of the maximum, whose uncertainty is rounding: see epsilon-sharpness.
+
     Args:
         work: what the measures share.
         metric: "layer" (the norm of each tensor) or "node" (each entry's magnitude).

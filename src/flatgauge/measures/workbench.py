@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
+
+from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contraction, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
@@ -23,9 +24,11 @@ from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
 from flatgauge.losses import RowLoss
 from flatgauge.measures.registry import NORMALIZED_LOSS
+from flatgauge.measures.traces import Traces
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
+from flatgauge.solvers.student import standard_error
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.vectors import Params, add, scale
 
@@ -64,8 +67,7 @@ class Curvature:
             return value, max(abs(function(end) - value) for end in ends)
         if not self.replicates:
             return value, None
-        spread = statistics.stdev(function(one) for one in self.replicates)
-        return value, spread / math.sqrt(len(self.replicates))
+        return value, float(standard_error([function(r) for r in self.replicates]))
 
 
 class Workbench:
@@ -173,6 +175,40 @@ class Workbench:
 
         return self.once(key, replicate)
 
+    def traces(self, objective: Objective, curvature: str, probes: int) -> Traces:
+        """The trace of every tensor's block, for measures that need no more.
+
+        Where the Hessian's diagonal is estimated entry by entry, sums of its entries
+        have far more noise than traces that are estimated as such.
+        """
+        method = self._method(objective, curvature)
+        if method == "hutchinson":
+            hessian = self.hessian(objective)
+            key = ("traces", objective.loss.name, probes)
+            drawn = self.once(key, lambda: block_traces(hessian, probes, self.seed))
+            return Traces.averaged(drawn, method)
+        diagonal = self.diagonal(objective, curvature, probes)
+        sums = [_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
+        if len(sums) > 1:
+            return Traces.averaged(sums[1:], method)
+        return Traces(sums[0], [], method, diagonal.status, diagonal.message)
+
+    def tensor_means(
+        self, objective: Objective, curvature: str, probes: int
+    ) -> Curvature:
+        """The diagonal for measures that sum it over tensors.
+
+        Where it is estimated, every entry is the mean of its tensor's.
+        """
+        traces = self.traces(objective, curvature, probes)
+        if not traces.samples:
+            return self.diagonal(objective, curvature, probes)
+        mean = {
+            name: torch.full_like(tensor, traces.mean[name] / tensor.numel())
+            for name, tensor in objective.parameters.items()
+        }
+        return Curvature(mean, [], traces.method, traces.status, traces.message)
+
     def _method(self, objective: Objective, curvature: str) -> str:
         """How the diagonal is best computed for this objective."""
         choices = {"hessian": choose_method, "ggn": choose_gauss_newton_method}
@@ -232,6 +268,10 @@ class Workbench:
         raise OptionError(
             f"connection= is '{connection}': use 'flat' or 'levi-civita'."
         )
+
+
+def _sums(diagonal: Params) -> dict[str, float]:
+    return {name: float(h.double().sum()) for name, h in diagonal.items()}
 
 
 def _combine(found: list[Diagonal]) -> Curvature:

@@ -52,6 +52,13 @@ def _title(title: str | None, request: str) -> str:
     return f"{title} ({options})" if title and bracket else title or request
 
 
+def _value(found: Plain) -> str:
+    if found["details"].get("bound") == "lower":
+        return f"≥ {found['value']!r}"
+    error = found["uncertainty"]
+    return f"= {found['value']!r}" + ("" if error is None else f" ± {error:.2g}")
+
+
 def _choices(request: str, found: Plain) -> str:
     """The options in words; those in the request come first anyway."""
     return ", ".join(f"{key}={value}" for key, value in found["options"].items())
@@ -96,11 +103,12 @@ def verdict_table(report: Plain) -> dict[str, Any]:
 def value_cell(found: Plain) -> dict[str, Any]:
     """A number with its uncertainty and its status."""
     text, tone, mark = STATUS[found["status"]]
+    lower = found["details"].get("bound") == "lower"
     return {
-        "value": number(found["value"]),
+        "value": ("≥ " if lower else "") + number(found["value"]),
         "exactly": "" if found["value"] is None else repr(found["value"]),
         "uncertainty": number(found["uncertainty"], 2)
-        if found["uncertainty"] is not None
+        if found["uncertainty"] is not None and not lower
         else "",
         "status": text,
         "tone": tone,
@@ -156,12 +164,7 @@ def provenance(report: Plain) -> str:
             f"{facts['flatgauge']} (torch {facts['torch']}, Python {facts['python']}), "
             f"{facts['time']}.",
             *(
-                f"  {request} = {found['value']!r}"
-                + (
-                    f" ± {found['uncertainty']:.2g}"
-                    if found["uncertainty"] is not None
-                    else ""
-                )
+                f"  {request} {_value(found)}"
                 + f" ({STATUS[found['status']][0]}"
                 + (f"; {options}" if (options := _choices(request, found)) else "")
                 + ")"

@@ -137,7 +137,8 @@ def _verdict(
     if any(climb.converged for climb in highest):
         return (
             Status.CONVERGED,
-            f"the largest of {count} local maxima: a lower bound of the maximum.",
+            f"the largest of {count} local maxima: a lower bound of the maximum, whose "
+            "uncertainty is rounding alone.",
         )
     nearest = min(highest, key=lambda climb: climb.stationarity)
     if nearest.steps >= steps:

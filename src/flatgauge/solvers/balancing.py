@@ -71,7 +71,7 @@ def balance(
         A `Balancing`.
 
     Raises:
-        NonFiniteError: if an entry is NaN or infinite.
+        NonFiniteError: if an entry is NaN or infinite, or the value beyond float64.
         OptionError: if an entry is negative, the shapes differ, or tol or max_steps is
             not positive.
 
@@ -95,10 +95,16 @@ def balance(
     solution, factor, offset = Solution(nothing, nothing, 0.0, 0.0, 0), 1.0, 0.0
     if len(support.rows):
         problem, factor, offset = _normalized(upper, lower, support)
-        solution = solve(problem, tol, max_steps)
+        solution = _solved(problem, tol, max_steps)
+    value = factor * solution.value
+    if not math.isfinite(value):
+        raise NonFiniteError(
+            "the infimum is larger than float64 can hold: scale alpha and beta down, by "
+            "s and t, which scales it by √(s t)."
+        )
     status, message = _verdict(solution.gap, tol, f"max_steps={max_steps}")
     return Balancing(
-        value=factor * solution.value,
+        value=value,
         gap=solution.gap,
         attained=support.attained,
         row_scale=_scale(support.row_limits, support.rows, solution.x + offset),
@@ -187,15 +193,36 @@ def _normalized(
     upper: np.ndarray, lower: np.ndarray, support: Support
 ) -> tuple[Problem, float, float]:
     # The value for (s alpha, t beta) is sqrt(s t) times the value for (alpha, beta).
-    up, down = upper.sum(), lower.sum()
+    # Largest entries first: a sum of them can be beyond float64.
     inside = support.row_labels[:, None] == support.column_labels
     live = np.ix_(support.rows, support.columns)
+    upper, lower = (np.where(inside, part[live], 0.0) for part in (upper, lower))
+    tops = upper.max(), lower.max()
+    sums = (upper / tops[0]).sum(), (lower / tops[1]).sum()
+    log_up, log_down = (
+        math.log(top) + math.log(total) for top, total in zip(tops, sums, strict=True)
+    )
     with np.errstate(divide="ignore"):
-        log_alpha = np.where(inside, np.log(upper[live]) - np.log(up), -np.inf)
-        log_beta = np.where(inside, np.log(lower[live]) - np.log(down), -np.inf)
+        log_alpha = np.log(upper) - log_up
+        log_beta = np.log(lower) - log_down
     problem = Problem(log_alpha, log_beta, support.row_labels, support.column_labels)
-    offset = float(np.log(down) - np.log(up)) / 2
-    return problem, float(np.sqrt(up) * np.sqrt(down)), offset
+    factor = math.prod(math.sqrt(part) for part in (*tops, *sums))
+    return problem, factor, (log_down - log_up) / 2
+
+
+def _solved(problem: Problem, tol: float, max_steps: int) -> Solution:
+    try:
+        with np.errstate(all="ignore"):
+            found = solve(problem, tol, max_steps)
+    except ValueError:
+        # What SciPy says of NaN.
+        found = None
+    if found is None or not np.isfinite([found.value, *found.x, *found.y]).all():
+        raise NonFiniteError(
+            "the entries of alpha and beta lie further apart than float64 can hold: set "
+            "those to 0 that are negligible."
+        )
+    return found
 
 
 def _scale(limits: np.ndarray, live: np.ndarray, logarithms: np.ndarray) -> Tensor:

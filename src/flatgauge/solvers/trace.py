@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy import stats
 
@@ -12,8 +13,12 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.krylov import require_finite
+from flatgauge.solvers.student import skewness
 from flatgauge.solvers.xtrace import CHUNK, XTrace, random_signs
 from flatgauge.vectors import generator
+
+# Fresh probes of Hutchinson's estimator, over those that would just do.
+MARGIN = 1.3
 
 
 @dataclass(frozen=True)
@@ -22,12 +27,13 @@ class Trace:
 
     Attributes:
         value: the trace or its estimate.
-        standard_error: of the estimate; 0 if the trace was computed exactly.
+        standard_error: one standard error of the estimate, widened for skewness; 0 if
+            the trace was computed exactly.
         degrees_of_freedom: of the standard error, for Student's t.
         status: whether the target was met.
         message: what happened, and what to raise if it was not.
         products: the number of products with the operator.
-        probes: the number of random vectors.
+        probes: the number of random vectors behind the value.
     """
 
     value: float
@@ -48,7 +54,6 @@ class Trace:
 class Hutchinson:
     """The mean of w^T A w over random sign vectors w, one product each (1990)."""
 
-    products_per_probe = 1
     first = 32
 
     def __init__(self, operator: SymmetricOperator, random: torch.Generator):
@@ -72,23 +77,20 @@ class Hutchinson:
             require_finite(singles)
             self._singles += singles
 
-    def following(self, excess: float) -> int:
-        """How many probes to look at next, if the error is `excess` times the target.
-
-        One jump, a little too far: many looks would pick out errors that came out too
-        small by chance.
-        """
-        return math.ceil(self.probes * max(1.5, 1.1 * excess**2))
-
-    def estimate(self) -> tuple[float, float, float, float]:
+    def estimate(self, start: int = 0) -> tuple[float, float, float, float]:
         """The estimate, its standard error and degrees of freedom, and its scale.
 
-        The scale is the root mean square of the single estimates.
+        The standard error is widened for the skewness of the single estimates, and the
+        scale is their root mean square.
+
+        Args:
+            start: the number of probes that are left out, the first ones.
         """
-        singles = torch.tensor(self._singles, dtype=torch.float64)
-        error = singles.std().item() / math.sqrt(self.probes)
-        scale = singles.square().mean().sqrt().item()
-        return singles.mean().item(), error, self.probes - 1.0, scale
+        singles = np.array(self._singles[start:])
+        count = len(singles)
+        error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
+        scale = math.sqrt(np.square(singles).mean())
+        return float(singles.mean()), float(error), count - 1.0, scale
 
 
 def estimate_trace(
@@ -102,8 +104,11 @@ def estimate_trace(
 
     The target is relative to |trace|; if zero lies within two standard errors, it is
     relative to the scale of the estimates instead (see the two estimators), so that a
-    vanishing trace ends the search as well. When the next look would cost as many
-    products as there are rows, the trace is computed exactly, if it can be paid for.
+    vanishing trace ends the search as well. Hutchinson's probes are used in two parts,
+    so that the interval of the result holds in spite of the search: the first, 32 or
+    more, say how many are enough, and so many fresh ones give the value. When the
+    next look would cost as many products as there are rows, the trace is computed
+    exactly, if it can be paid for.
 
     Args:
         operator: the symmetric operator.
@@ -136,59 +141,108 @@ def estimate_trace(
         )
     if not target > 0:
         raise OptionError(f"target={target:g} was given: it must be positive.")
-    estimator = kinds[method](operator, generator(seed))
-    each, size = estimator.products_per_probe, operator.dimension
-    if size <= min(each * estimator.first, max_products):
+    kind, size = kinds[method], operator.dimension
+    least = kind.first * (2 if kind is XTrace else 1)
+    if size <= min(least, max_products):
         return _exact(operator, 0)
-    if max_products < each * estimator.first:
+    if max_products < least:
         raise OptionError(
             f"max_products={max_products} is too few for a first look: "
-            f"raise it to {each * estimator.first} or more."
+            f"raise it to {least} or more."
         )
+    search = _by_xtrace if kind is XTrace else _by_hutchinson
+    return search(operator, target, max_products, seed)
+
+
+def _by_xtrace(
+    operator: SymmetricOperator, target: float, max_products: int, seed: int
+) -> Trace:
+    estimator, size = XTrace(operator, generator(seed)), operator.dimension
     probes = estimator.first
     while True:
         estimator.grow(probes)
-        found, excess = _judge(estimator, target, max_products)
-        if found.status is Status.ESTIMATED:
-            return found
-        following = min(estimator.following(excess), max_products // each)
-        if following == probes or size <= each * following:
-            if found.products + size <= max_products:
-                return _exact(operator, found.products)
-            return found
+        look = _Look(*estimator.estimate(), operator.rounding, target)
+        products = 2 * probes
+        if look.excess <= 1:
+            return look.reached(products, probes)
+        following = min(estimator.following(look.excess), max_products // 2)
+        if following == probes or size <= 2 * following:
+            if products + size <= max_products:
+                return _exact(operator, products)
+            return look.missed(products, probes, max_products)
         probes = following
 
 
-def _judge(
-    estimator: XTrace | Hutchinson, target: float, max_products: int
-) -> tuple[Trace, float]:
-    value, error, freedom, scale = estimator.estimate()
-    error = max(error, estimator.operator.rounding * scale)
-    vanishing = abs(value) <= 2 * error
-    allowed = target * (scale if vanishing else abs(value))
-    reached = error <= allowed
-    if not reached:
-        message = (
-            f"The standard error is {error:.3g}, above {target:g} of the trace, after "
-            f"{estimator.probes} probes: raise max_products={max_products} or target."
-        )
-    elif vanishing:
+def _by_hutchinson(
+    operator: SymmetricOperator, target: float, max_products: int, seed: int
+) -> Trace:
+    # What decides how many probes are enough has no part in the estimate. Runs that stop
+    # because their own error came out small, or their trace large, are the unlucky ones.
+    estimator, size = Hutchinson(operator, generator(seed)), operator.dimension
+    estimator.grow(estimator.first)
+    while True:
+        start = estimator.probes
+        before = _Look(*estimator.estimate(), operator.rounding, target)
+        fresh = max(estimator.first, math.ceil(MARGIN * start * before.excess**2))
+        if start + fresh > max_products or size <= fresh:
+            if start + size <= max_products:
+                return _exact(operator, start)
+            estimator.grow(max_products)
+            look = _Look(*estimator.estimate(), operator.rounding, target)
+            return look.missed(max_products, max_products, max_products)
+        estimator.grow(start + fresh)
+        look = _Look(*estimator.estimate(start), operator.rounding, target)
+        if look.excess <= 1:
+            return look.reached(start + fresh, fresh)
+
+
+class _Look:
+    """What an estimator says at one moment, against the target."""
+
+    def __init__(
+        self,
+        value: float,
+        error: float,
+        freedom: float,
+        scale: float,
+        rounding: float,
+        target: float,
+    ):
+        self.value, self.freedom, self.scale = value, freedom, scale
+        self.error, self.target = max(error, rounding * scale), target
+        self.vanishing = abs(value) <= 2 * self.error
+        allowed = target * (scale if self.vanishing else abs(value))
+        self.excess = self.error / allowed if self.error > 0 else 0.0
+
+    def reached(self, products: int, probes: int) -> Trace:
+        """The trace, with an error that met the target."""
         message = (
             "The trace cannot be told from zero, so the target was taken relative to "
-            f"the scale of the estimates, {scale:.3g}."
+            f"the scale of the estimates, {self.scale:.3g}."
+            if self.vanishing
+            else f"The standard error met the target {self.target:g}."
         )
-    else:
-        message = f"The standard error met the target {target:g}."
-    found = Trace(
-        value=value,
-        standard_error=error,
-        degrees_of_freedom=freedom,
-        status=Status.ESTIMATED if reached else Status.NOT_CONVERGED,
-        message=message,
-        products=estimator.probes * estimator.products_per_probe,
-        probes=estimator.probes,
-    )
-    return found, 0.0 if reached else error / allowed
+        return self._trace(Status.ESTIMATED, message, products, probes)
+
+    def missed(self, products: int, probes: int, max_products: int) -> Trace:
+        """The trace, with what to raise."""
+        message = (
+            f"The standard error is {self.error:.3g} after {probes} probes, and "
+            f"{self.target:g} of the trace is out of reach: raise "
+            f"max_products={max_products} or target."
+        )
+        return self._trace(Status.NOT_CONVERGED, message, products, probes)
+
+    def _trace(self, status: Status, message: str, products: int, probes: int) -> Trace:
+        return Trace(
+            value=self.value,
+            standard_error=self.error,
+            degrees_of_freedom=self.freedom,
+            status=status,
+            message=message,
+            products=products,
+            probes=probes,
+        )
 
 
 def _exact(operator: SymmetricOperator, products: int) -> Trace:

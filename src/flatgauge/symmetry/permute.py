@@ -10,6 +10,24 @@ from flatgauge.symmetry.chain import Chain
 from flatgauge.vectors import Params
 
 
+def permutable_layers(chain: Chain) -> list[int]:
+    """The hidden layers whose units can stand in any order.
+
+    Left out are those that a grouped convolution makes or reads: its groups tie their
+    channels to places.
+
+    >>> from flatgauge.symmetry.chain import Layer
+    >>> permutable_layers(Chain((Layer("a"), Layer("b"), Layer("c", groups=2))))
+    [0]
+    """
+    pairs = zip(chain.layers, chain.layers[1:], strict=False)
+    return [
+        index
+        for index, (own, following) in enumerate(pairs)
+        if own.groups == following.groups == 1
+    ]
+
+
 def permute_units(
     params: Params, chain: Chain, layer: int, order: Int[Tensor, " units"]
 ) -> Params:
@@ -38,7 +56,7 @@ def permute_units(
             "from 0."
         )
     own, following = chain.layers[layer], chain.layers[layer + 1]
-    if own.groups != 1 or following.groups != 1:
+    if layer not in permutable_layers(chain):
         raise SymmetryError(
             f"'{own.weight}' or '{following.weight}' is a grouped convolution, whose "
             "channels cannot be permuted across groups."

@@ -1,0 +1,88 @@
+"""The traces of the Hessian's diagonal blocks, and sums of their roots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatgauge.results import Status
+from flatgauge.solvers.student import standard_error
+
+# Standard errors within which a trace cannot be told from zero.
+VANISHING = 2.0
+
+
+@dataclass(frozen=True)
+class RootSum:
+    """Σ_l a_l √max(t_l, 0), by tensor, with its standard error (None if exact).
+
+    `vanishing` names the tensors whose traces cannot be told from zero.
+    """
+
+    layers: dict[str, float]
+    error: float | None
+    vanishing: list[str]
+
+    @property
+    def value(self) -> float:
+        """The sum."""
+        return sum(self.layers.values())
+
+
+@dataclass(frozen=True)
+class Traces:
+    """tr H_ll for every tensor l, and independent estimates of it where it is random.
+
+    `samples` is empty for exact traces; each of its members is unbiased, and `mean` is
+    their mean.
+    """
+
+    mean: dict[str, float]
+    samples: list[dict[str, float]]
+    method: str
+    status: Status
+    message: str
+
+    @staticmethod
+    def averaged(samples: list[dict[str, float]], method: str) -> Traces:
+        """The mean of independent unbiased estimates."""
+        mean = {n: math.fsum(s[n] for s in samples) / len(samples) for n in samples[0]}
+        message = (
+            "Each tensor's trace is estimated without bias, and the uncertainty is a "
+            f"standard error from {len(samples)} independent estimates: two of them "
+            "hold in about 95 %."
+        )
+        return Traces(mean, samples, method, Status.ESTIMATED, message)
+
+    def root_sum(self, factors: Mapping[str, float]) -> RootSum:
+        """Σ_l a_l √max(t_l, 0) for nonnegative a_l, clipped after the sum over a tensor.
+
+        The standard error is the delta method's, with two changes where a root is not
+        nearly linear. Its slope is that of the secant between t − s and t + s, with s
+        the standard error of t, which stays finite at 0. And where t cannot be told from
+        zero, the root of the noise is counted in full, since it is never negative.
+
+        Args:
+            factors: a_l by name; other tensors do not count.
+        """
+        layers = {
+            name: factor * math.sqrt(max(self.mean[name], 0.0))
+            for name, factor in factors.items()
+        }
+        if not self.samples:
+            return RootSum(layers, None, [])
+        names = list(factors)
+        drawn = np.array([[one[name] for name in names] for one in self.samples])
+        spread = standard_error(drawn)
+        middle = np.maximum(drawn.mean(axis=0), 0.0)
+        rise = np.sqrt(middle + spread) - np.sqrt(np.maximum(middle - spread, 0.0))
+        slope = np.divide(rise, 2 * spread, out=np.zeros_like(rise), where=spread > 0)
+        slope *= np.array([factors[name] for name in names])
+        vanishing = middle <= VANISHING * spread
+        told = float(standard_error(drawn @ np.where(vanishing, 0.0, slope)))
+        untold = float((slope * spread)[vanishing].sum())
+        hidden = [n for n, v, s in zip(names, vanishing, slope, strict=True) if v and s]
+        return RootSum(layers, math.hypot(told, untold), hidden)
