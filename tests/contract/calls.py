@@ -88,9 +88,14 @@ def every_measure(subject: Subject) -> Claims:
 
 
 def audit(subject: Subject) -> Claims:
-    found = fg.audit(subject.objective, *FEW, elements=1, sharpen_by=10.0)
+    both = same_refusal(
+        lambda one: fg.audit(one, *FEW, elements=1, sharpen_by=10.0), subject
+    )
+    if both is None:
+        return
+    found = both[0]
     assert not found.violations, str(found)
-    yield from same_report(found.report, fg.measure(subject.reference, *FEW))
+    yield from same_report(found.report, both[1].report)
     for kind, change in found.function_change.items():
         if kind.split()[0] not in ("output-scale", "output-shift"):
             yield Claim(f"outputs under {kind}", change, 0.0, 0.0, 1.0)
@@ -122,9 +127,10 @@ def landscape(subject: Subject) -> Claims:
 
 
 def symmetries(subject: Subject) -> Claims:
-    found, right = fg.symmetries(subject.objective), fg.symmetries(subject.reference)
-    assert found.dimension == right.dimension
-    if found.dimension:
+    both = same_refusal(fg.symmetries, subject)
+    if both is not None and both[0].dimension:
+        found, right = both
+        assert found.dimension == right.dimension
         twin = found.act(subject.objective.model(), found.random_element(0, 0.3))
         outputs = rows_of(twin.double().cpu()(subject.truth.x)).detach()
         yield Claim("outputs of a twin", outputs, subject.truth.outputs)
