@@ -40,7 +40,7 @@ CHEAP = {
     "riemannian-sharpness": {"epsilon": 0.05, "restarts": 0},
     "normalized-sharpness-direct": {"steps": 20, "draws": 40},
     "pac-bayes-bound": {"samples": 20},
-    "volume-flatness": {"directions": 20, "epsilon": 0.1},
+    "volume-flatness": {"directions": 10, "epsilon": 0.1},
 }
 
 

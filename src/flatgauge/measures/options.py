@@ -102,7 +102,8 @@ def _reading(value: Any, kind: Any) -> tuple[str, Callable[[], Any] | None]:
         return f"give {ADVICE[kind]}", (lambda: kind(value)) if _is(
             value, kind
         ) else None
-    fits = not inspect.isclass(kind) or isinstance(value, kind)
+    known = inspect.isclass(kind) and kind is not Any
+    fits = not known or isinstance(value, kind)
     wanted = "a name" if kind is str else f"a {getattr(kind, '__name__', kind)}"
     return f"give {wanted}", (lambda: value) if fits else None
 
