@@ -102,8 +102,8 @@ def _reading(value: Any, kind: Any) -> tuple[str, Callable[[], Any] | None]:
         return f"give {ADVICE[kind]}", (lambda: kind(value)) if _is(
             value, kind
         ) else None
-    known = inspect.isclass(kind) and kind is not Any
-    fits = not known or isinstance(value, kind)
+    free = kind is Any or not isinstance(kind, type)
+    fits = free or isinstance(value, kind)
     wanted = "a name" if kind is str else f"a {getattr(kind, '__name__', kind)}"
     return f"give {wanted}", (lambda: value) if fits else None
 
