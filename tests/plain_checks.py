@@ -128,6 +128,17 @@ def test_vectors_of_a_wrong_type(vector, words):
             objective.at(vector)
 
 
+@pytest.mark.parametrize("requests", [(3,), (["hessian-trace", None],)])
+def test_requests_that_are_no_names(requests):
+    objective = fg.Objective(nn.Linear(2, 3), (X, Y))
+    two = {"a": objective, "b": objective}
+    for run in (fg.measure, fg.audit):
+        with pytest.raises(OptionError, match="give names of measures"):
+            run(objective, *requests)
+    with pytest.raises(OptionError, match="give names of measures"):
+        fg.compare(two, *requests)
+
+
 def test_only_torch_numpy_and_scipy_are_imported():
     heavy = {
         "typer",

@@ -87,6 +87,15 @@ CASES = [
         "measure {net}:model {net}:data --measure hessian-trace --option hessian-trace.x=1",
         "has no option 'x'; its options are",
     ),
+    (
+        "measure {net}:model {net}:data --measure hessian-trace "
+        "--option hessian-trace.target=abc",
+        "target= is 'abc': give a positive number",
+    ),
+    (
+        "measure {net}:model {net}:data --measure hessian-spectral-norm[full=maybe]",
+        "full= is 'maybe': give True or False",
+    ),
     ("measure {net}:model {net}:data --option x", "write NAME.KEY=VALUE"),
     ("measure {net}:model {net}:data --loss l2", "the loss 'l2' is not known"),
     ("measure {net}:model {net}:data --dtype half", "use float32 or float64"),

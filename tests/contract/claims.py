@@ -31,7 +31,8 @@ class Claim:
     def share(self, tolerance: float) -> float:
         """How much of what it may be off by it is off: at most 1."""
         found, truth = (
-            torch.as_tensor(v).double().cpu() for v in (self.found, self.truth)
+            torch.as_tensor(v, dtype=torch.float64).cpu()
+            for v in (self.found, self.truth)
         )
         assert found.shape == truth.shape, f"{self.what}: {found.shape}, {truth.shape}"
         assert bool(found.isfinite().all()), f"{self.what} is not finite"

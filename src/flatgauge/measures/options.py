@@ -27,7 +27,7 @@ class Range:
 
 def at_least(least: int) -> Range:
     """Whole numbers from `least` on."""
-    return Range(f"at least {least}", lambda value: value >= least)
+    return Range(f"a whole number from {least} on", lambda value: value >= least)
 
 
 Positive = Annotated[float, Range("a positive number", lambda value: value > 0)]
@@ -73,8 +73,9 @@ def _type_of(parameter: inspect.Parameter, space: dict[str, Any]) -> Any:
             kind = eval(kind, space)
         except (NameError, AttributeError, TypeError, SyntaxError):
             kind = parameter.empty
-    if kind is parameter.empty:
-        kind = Any if parameter.default in (None, kind) else type(parameter.default)
+    if kind is parameter.empty or isinstance(kind, str):
+        default = parameter.default
+        kind = Any if default in (None, parameter.empty) else type(default)
     return kind
 
 
@@ -101,7 +102,8 @@ def _reading(value: Any, kind: Any) -> tuple[str, Callable[[], Any] | None]:
         return f"give {ADVICE[kind]}", (lambda: kind(value)) if _is(
             value, kind
         ) else None
-    fits = not inspect.isclass(kind) or isinstance(value, kind)
+    free = kind is Any or not isinstance(kind, type)
+    fits = free or isinstance(value, kind)
     wanted = "a name" if kind is str else f"a {getattr(kind, '__name__', kind)}"
     return f"give {wanted}", (lambda: value) if fits else None
 

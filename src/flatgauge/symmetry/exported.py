@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.graph import Graph, Node, Selected, Value, aliases
 
 PREFIX = "network."
@@ -90,6 +91,10 @@ def _node(entry: fx.Node, environment: dict[fx.Node, Any]) -> Node:
 
 def _values(meta: Any) -> Any:
     if isinstance(meta, Tensor):
+        if not all(isinstance(size, int) for size in meta.shape):
+            raise SymmetryError(
+                "the size of a tensor depends on the values of others: watch it run."
+            )
         return Value(meta.shape, meta.dtype)
     if isinstance(meta, list | tuple):
         return [_values(item) for item in meta]

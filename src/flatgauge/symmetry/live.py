@@ -120,7 +120,8 @@ class _Recorder(TorchDispatchMode):
         written = self._written(func, args, kwargs)
         result = func(*args, **kwargs)
         name, target = func._schema.name, func
-        if name in READERS:
+        # A size that depends on values is a branch, too: other samples, other rows.
+        if name in READERS or torch.Tag.dynamic_output_shape in func.tags:
             self._refuse_branch(inputs)
         if written is not None:
             name, target = self._functional(func)
