@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import mlp
 from torch import Tensor, nn
 
 import flatgauge as fg
-from cases import mlp
 
 WIDTH = 6
 ACTIVATIONS = (

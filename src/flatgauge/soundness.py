@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,8 @@ from flatgauge.network import Network
 from flatgauge.vectors import Params, gradient_of, unused_in
 
 SAMPLES = 4
+# How far the point is moved, in units of the usual way: see `differences.moved`.
+SHARES = (1.0, 1e-4)
 # Two ways to one gradient differ by rounding only: of the tensor's norm, of the whole.
 OF_TENSOR, OF_WHOLE = 1e-3, 1e-6
 CHECKED, AS_GIVEN, UNDECIDED = "checked", "as given", "undecided"
@@ -152,30 +153,27 @@ def check_sound(
     )
 
 
-def bench(
-    network: Network, parameters: Params, loss: Loss, batch: Batch
-) -> Bench | None:
-    """The first of (few samples, whole batch) in (float64, own precision) that runs.
+def bench(network: Network, point: Params, loss: Loss, batch: Batch) -> Bench | None:
+    """The first of the benches that runs: in float64, on few samples, moved the usual way.
 
-    None where none does: the model runs on this batch at its own point only.
+    Else in the model's own precision, on the whole batch, or moved hardly at all, as for
+    roots and logarithms of parameters; None where none of these runs.
     """
     few = _few(batch)
     for dtype in dict.fromkeys((torch.float64, network.dtype)):
         try:
-            twin = network.with_model(
-                network.model_at(parameters), list(parameters), dtype=dtype
-            )
+            twin = network.with_model(network.model_at(point), list(point), dtype=dtype)
         except (FlatgaugeError, RuntimeError):
             continue
-        point = moved(twin.parameters)
-        registered = dict(twin.model.named_parameters())
-        for name, tensor in point.items():
-            registered[name].data.copy_(tensor)
-        for samples in dict.fromkeys((id(few), id(batch))):
-            chosen = few if samples == id(few) else batch
-            found = Bench(twin, loss, map_batch(_to(dtype), chosen), point)
-            if _runs(found):
-                return found
+        own, given = dict(twin.model.named_parameters()), twin.parameters
+        given = {name: tensor.clone() for name, tensor in given.items()}
+        for samples in (few,) if few is batch else (few, batch):
+            for share in SHARES:
+                found = Bench(twin, loss, _in(dtype, samples), moved(given, share))
+                for name, tensor in found.point.items():
+                    own[name].data.copy_(tensor)
+                if _runs(found):
+                    return found
     return None
 
 
@@ -187,8 +185,8 @@ def _runs(found: Bench) -> bool:
     return bool(torch.isfinite(value))
 
 
-def _to(dtype: torch.dtype) -> Any:
-    return lambda t: t.to(dtype) if t.is_floating_point() else t
+def _in(dtype: torch.dtype, batch: Batch) -> Batch:
+    return map_batch(lambda t: t.to(dtype) if t.is_floating_point() else t, batch)
 
 
 def _few(batch: Batch) -> Batch:
