@@ -174,15 +174,14 @@ def _finding(
     for what, check in checks.items():
         if check.verdict() is Verdict.DIFFERS:
             return Finding(Verdict.DIFFERS, WORDS[what])
+    if all(check.agrees() for check in checks.values()):
+        return Finding(Verdict.AGREES)
     if products is not None and checks["the loss"].agrees(CLOSE):
         one, other = float(dot(u, products[0])), float(dot(v, products[1]))
         unit = math.hypot(_size(products[0], u), _size(products[1], v))
-        unsure = not checks["the gradient"].agrees()
-        floor = checks["the gradient"].rounding
-        if unsure and abs(one - other) > ASYMMETRY * unit + floor:
+        if abs(one - other) > ASYMMETRY * unit + checks["the gradient"].rounding:
             return Finding(Verdict.DIFFERS, "the Hessian is not symmetric")
-    sure = all(check.agrees() for check in checks.values())
-    return Finding(Verdict.AGREES if sure else Verdict.UNDECIDED)
+    return Finding(Verdict.UNDECIDED)
 
 
 class _Precision(TorchDispatchMode):
