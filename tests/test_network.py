@@ -213,6 +213,20 @@ def test_train_mode_reaches_every_module_and_keeps_buffers():
     assert not model.training
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_scripted_models_are_refused_by_name():
+    model = mlp(4, 3)
+    for scripted in (
+        torch.jit.script(model),
+        torch.jit.trace(model, X.float()),
+        nn.Sequential(torch.jit.script(model)),
+    ):
+        with pytest.raises(
+            ModelError, match=r"is a ScriptModule .*pass the module that"
+        ):
+            fg.Objective(scripted, (X, Y))
+
+
 @pytest.mark.gpu
 def test_weight_norm_on_a_gpu():
     model = MODELS["weight-norm"]()

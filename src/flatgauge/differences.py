@@ -53,7 +53,7 @@ COARSE = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4, 3e-5, 3e-2)
 CHANGE = 1e-2
 # The scale of a tensor of zeros, in units of the other tensors' median.
 FROM_ZERO = 0.1
-NEAR_FINE, NEAR_COARSE = 1e-4, 1e-3
+NEAR_FINE, NEAR_COARSE = 1e-5, 1e-3
 EVIDENCE = 10.0
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
 FLAT = 1e-4
@@ -101,11 +101,16 @@ def direction(point: Params, scales: dict[str, float], seed: int) -> Params:
     return {name: scales[name] * tensor for name, tensor in drawn.items()}
 
 
-def moved(point: Params) -> Params:
-    """A point nearby, at which no entry is what it was; zeros go the whole scale."""
+def moved(point: Params, share: float = 1.0) -> Params:
+    """A point nearby, at which no entry is what it was; zeros go the whole scale.
+
+    Args:
+        point: the given one.
+        share: of the usual way.
+    """
     scales = scales_of(point)
     steps = {
-        name: scales[name] * (CHANGE if bool(tensor.any()) else 1.0)
+        name: share * scales[name] * (CHANGE if bool(tensor.any()) else 1.0)
         for name, tensor in point.items()
     }
     return add(point, direction(point, steps, seed=0))
@@ -169,15 +174,14 @@ def _finding(
     for what, check in checks.items():
         if check.verdict() is Verdict.DIFFERS:
             return Finding(Verdict.DIFFERS, WORDS[what])
+    if all(check.agrees() for check in checks.values()):
+        return Finding(Verdict.AGREES)
     if products is not None and checks["the loss"].agrees(CLOSE):
         one, other = float(dot(u, products[0])), float(dot(v, products[1]))
         unit = math.hypot(_size(products[0], u), _size(products[1], v))
-        unsure = not checks["the gradient"].agrees()
-        floor = checks["the gradient"].rounding
-        if unsure and abs(one - other) > ASYMMETRY * unit + floor:
+        if abs(one - other) > ASYMMETRY * unit + checks["the gradient"].rounding:
             return Finding(Verdict.DIFFERS, "the Hessian is not symmetric")
-    sure = all(check.agrees() for check in checks.values())
-    return Finding(Verdict.AGREES if sure else Verdict.UNDECIDED)
+    return Finding(Verdict.UNDECIDED)
 
 
 class _Precision(TorchDispatchMode):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +20,15 @@ from flatgauge.differences import Verdict, examine, moved, scales_of
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
 from flatgauge.losses import Loss
+from flatgauge.memory import free_memory
 from flatgauge.network import Network
-from flatgauge.vectors import Params, gradient_of, unused_in
+from flatgauge.vectors import Params, gradient_of, size, unused_in
 
 SAMPLES = 4
+# What a bench holds at a time: its network, points, directions, gradients and products.
+VECTORS = 12
+# How far the point is moved, in units of the usual way: see `differences.moved`.
+SHARES = (1.0, 1e-4)
 # Two ways to one gradient differ by rounding only: of the tensor's norm, of the whole.
 OF_TENSOR, OF_WHOLE = 1e-3, 1e-6
 CHECKED, AS_GIVEN, UNDECIDED = "checked", "as given", "undecided"
@@ -73,10 +77,10 @@ class Bench:
         finally:
             self.network.model.requires_grad_(False)
         scales = scales_of(self.point)
-        sizes = {n: scales[n] * float(t.norm()) for n, t in direct.items()}
+        norms = {n: scales[n] * float(t.norm()) for n, t in direct.items()}
         for name, tensor in direct.items():
             wrong = scales[name] * float((tensor - replaced[name]).norm())
-            if wrong > OF_TENSOR * sizes[name] + OF_WHOLE * max(sizes.values()):
+            if wrong > OF_TENSOR * norms[name] + OF_WHOLE * max(norms.values()):
                 raise ModelError(
                     f"the model reads '{name}' through a reference of its own (a list or "
                     "a closure?), so it cannot be replaced: read it as an attribute of "
@@ -89,12 +93,16 @@ class Bench:
         At most 24 gradients, that of `check_reach` included: see `differences.examine`.
 
         Returns:
-            "checked", or "undecided" where rounding and kinks hide the answer.
+            "checked", or "undecided" where rounding and kinks hide the answer, or memory
+            does not suffice.
 
         Raises:
             ModelError: naming the module where it can be found.
         """
-        found = examine(self.total, self.point)
+        try:
+            found = examine(self.total, self.point)
+        except torch.OutOfMemoryError:
+            return UNDECIDED
         if found.verdict is not Verdict.DIFFERS:
             return CHECKED if found.verdict is Verdict.AGREES else UNDECIDED
         with Calls(self.network.model) as calls:
@@ -152,30 +160,30 @@ def check_sound(
     )
 
 
-def bench(
-    network: Network, parameters: Params, loss: Loss, batch: Batch
-) -> Bench | None:
-    """The first of (few samples, whole batch) in (float64, own precision) that runs.
+def bench(network: Network, point: Params, loss: Loss, batch: Batch) -> Bench | None:
+    """The first of the benches that runs: in float64, on few samples, moved the usual way.
 
-    None where none does: the model runs on this batch at its own point only.
+    Else in the model's own precision, on the whole batch, or moved hardly at all, as for
+    roots and logarithms of parameters; None where none of these runs or has the room.
     """
     few = _few(batch)
     for dtype in dict.fromkeys((torch.float64, network.dtype)):
+        needed = VECTORS * size(point) * torch.finfo(dtype).bits // 8
+        if needed > free_memory(network.device):
+            continue
         try:
-            twin = network.with_model(
-                network.model_at(parameters), list(parameters), dtype=dtype
-            )
+            twin = network.with_model(network.model, list(point), dtype=dtype)
         except (FlatgaugeError, RuntimeError):
             continue
-        point = moved(twin.parameters)
-        registered = dict(twin.model.named_parameters())
-        for name, tensor in point.items():
-            registered[name].data.copy_(tensor)
-        for samples in dict.fromkeys((id(few), id(batch))):
-            chosen = few if samples == id(few) else batch
-            found = Bench(twin, loss, map_batch(_to(dtype), chosen), point)
-            if _runs(found):
-                return found
+        own = dict(twin.model.named_parameters())
+        given = {name: tensor.detach().to(dtype) for name, tensor in point.items()}
+        for samples in (few,) if few is batch else (few, batch):
+            for share in SHARES:
+                found = Bench(twin, loss, _in(dtype, samples), moved(given, share))
+                for name, tensor in found.point.items():
+                    own[name].data.copy_(tensor)
+                if _runs(found):
+                    return found
     return None
 
 
@@ -187,8 +195,8 @@ def _runs(found: Bench) -> bool:
     return bool(torch.isfinite(value))
 
 
-def _to(dtype: torch.dtype) -> Any:
-    return lambda t: t.to(dtype) if t.is_floating_point() else t
+def _in(dtype: torch.dtype, batch: Batch) -> Batch:
+    return map_batch(lambda t: t.to(dtype) if t.is_floating_point() else t, batch)
 
 
 def _few(batch: Batch) -> Batch:

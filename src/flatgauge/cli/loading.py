@@ -57,6 +57,7 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
         device=_device(settings.device),
         dtype=_dtype(settings.dtype),
         mode=settings.mode,
+        derivatives=settings.derivatives,
     )
 
 

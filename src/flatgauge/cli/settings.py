@@ -73,6 +73,10 @@ MODE = typer.Option(
     help="eval, or train for batch statistics.",
     autocompletion=_named(["eval", "train"]),
 )
+DERIVATIVES = typer.Option(
+    help="checked, or 'as given' to take autograd's word.",
+    autocompletion=_named(["checked", "as given"]),
+)
 STRICT = typer.Option(
     "--strict", help="Exit with 1 if a number did not converge or does not apply."
 )
@@ -97,6 +101,7 @@ class Settings:
     max_samples: Annotated[int | None, MAX_SAMPLES] = None
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     mode: Annotated[str, MODE] = "eval"
+    derivatives: Annotated[str, DERIVATIVES] = "checked"
     strict: Annotated[bool, STRICT] = False
     debug: Annotated[bool, DEBUG] = False
 

@@ -160,7 +160,8 @@ def provenance(report: Plain) -> str:
             f"(fingerprint {facts['fingerprint']}), {facts['loss']} "
             f"{facts['loss_value']:.6g} over {facts['samples']:,} samples in "
             f"{facts['batches']:,} batches, {facts['mode']} mode, {facts['dtype']} on "
-            f"{facts['device']}, seed {facts['seed']}. Measured with flatgauge "
+            f"{facts['device']}, seed {facts['seed']}, derivatives "
+            f"{facts.get('derivatives', 'as given')}. Measured with flatgauge "
             f"{facts['flatgauge']} (torch {facts['torch']}, Python {facts['python']}), "
             f"{facts['time']}.",
             *(

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flatgauge.differences import Verdict, examine, moved, scales_of
+from flatgauge.vectors import Params
+from unsound import Detached
+
+POINT = {
+    "w": torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64),
+    "b": torch.tensor([250.0, -10.0], dtype=torch.float64),
+}
+
+
+def verdict(function) -> Verdict:
+    def sized(point: Params) -> tuple[Tensor, float]:
+        value = function(**point)
+        return value, abs(float(value.detach()))
+
+    return examine(sized, moved(POINT)).verdict
+
+
+def test_every_entry_moves_in_units_of_its_tensor():
+    point = {**POINT, "zero": torch.zeros(4, dtype=torch.float64)}
+    scales, other = scales_of(point), moved(point)
+    assert scales["b"] == pytest.approx(float(point["b"].norm()) / 2**0.5)
+    assert scales["zero"] > 0
+    for name, tensor in point.items():
+        change = (other[name] - tensor).abs()
+        assert bool((change > 0).all())
+        assert float(change.max()) < (0.05 if bool(tensor.any()) else 5) * scales[name]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w, b: (w.sin().sum() * (b / 99).tanh().sum()).exp(),
+        lambda w, b: w.sum() + b.sum(),
+        lambda w, b: w.abs().sum() * b.relu().sum(),
+        lambda w, b: 0 * w.sum() + 3,
+        lambda w, b: (w.float().sin().double() * b[0]).sum(),
+        lambda w, b: F.hardswish(3 * w).sum() + b.max(),
+    ],
+)
+def test_derivatives_that_are_right(function):
+    assert verdict(function) is Verdict.AGREES
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda w, b: (w * w.detach()).sum() + b.sum(),
+        lambda w, b: Detached.apply(w).sum() + (b**2).sum() * 1e-3,
+        lambda w, b: (w + (w.round() - w).detach()).exp().sum() + b.sum(),
+        lambda w, b: w.exp().sum() + (b.detach() * b).sum() * 1e-6,
+    ],
+)
+def test_derivatives_that_are_wrong(function):
+    assert verdict(function) is Verdict.DIFFERS
+
+
+def test_a_gradient_that_is_no_gradient_has_an_asymmetric_hessian():
+    """Its own kinks hide what differences could say; its products are not symmetric."""
+
+    class Turned(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            ctx.save_for_backward(w)
+            return (w**2).sum() / 2
+
+        @staticmethod
+        def backward(ctx, slope):
+            (w,) = ctx.saved_tensors
+            turn = torch.tensor([[0, 1.0, 0], [-1.0, 0, 0], [0, 0, 0]], dtype=w.dtype)
+            return slope * (w + turn @ w)
+
+    assert verdict(lambda w, b: Turned.apply(w) + b.sum() * 0) is Verdict.DIFFERS
+
+
+def test_what_rounding_hides_is_left_undecided():
+    def hidden(w, b):
+        return (w.sum() + 1e12).float().double() + 0 * b.sum()
+
+    assert verdict(hidden) is Verdict.UNDECIDED
+
+
+def test_numbers_that_are_not_finite_are_left_undecided():
+    assert verdict(lambda w, b: (w - 9).sqrt().sum() + b.sum()) is Verdict.UNDECIDED
+
+
+def test_no_second_derivative_leaves_the_first_to_be_checked():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, slope):
+            return slope * 2
+
+    assert verdict(lambda w, b: Once.apply(w.sin()).sum() + b.sum()) is Verdict.AGREES
+    wrong = nn.Sequential(nn.Hardsigmoid()).double()
+    assert verdict(lambda w, b: (wrong(w) * w.detach()).sum()) is Verdict.DIFFERS
