@@ -63,6 +63,13 @@ sys.exit(sum(name in sys.modules for name in ("torch", "numpy", "jinja2", "plotl
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_encoding_without_greek_letters(encoding, tmp_path):
+    done = run(["list"], tmp_path, env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert done.returncode == 0, done.stderr
+    assert "epsilon-sharpness" in done.stdout
+
+
 def test_interrupt_is_one_sentence_and_leaves_no_file(net, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW.format(seconds=60))
     before = sorted(path.name for path in tmp_path.iterdir())

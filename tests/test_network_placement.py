@@ -111,3 +111,24 @@ def test_a_model_that_fails_is_told_with_the_batch():
         ModelError, match=r"failed on batch 1 with inputs of shape \[\(6, 2\)\]"
     ):
         fg.Objective(mlp(4, 3), data)
+
+
+@pytest.mark.parametrize("device", ["mps", "nonsense", "cuda:99"])
+def test_devices_that_cannot_be_used_are_refused(device):
+    if device == "mps" and torch.backends.mps.is_available():
+        pytest.skip("it lacks float64 alone, which the next test plays")
+    with pytest.raises(ModelError, match=f"'{device}' cannot be used.*device='cpu'"):
+        fg.Objective(mlp(4, 3), (X, Y), device=device)
+
+
+def test_a_device_without_float64_is_refused(monkeypatch):
+    zeros = torch.zeros
+
+    def coarse(*shape, dtype=None, device=None, **others):
+        if dtype is torch.float64 and device == "cpu":
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return zeros(*shape, dtype=dtype, device=device, **others)
+
+    monkeypatch.setattr(torch, "zeros", coarse)
+    with pytest.raises(ModelError, match=r"not in float64 \(Cannot convert a MPS"):
+        fg.Objective(mlp(4, 3), (X, Y), device="cpu")

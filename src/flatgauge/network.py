@@ -225,6 +225,15 @@ def _placement(
                 "device= to measure a copy on one."
             )
         device = places[0]
+    try:
+        # Norms and error bounds are computed in float64, which not every device has.
+        torch.zeros((), dtype=torch.float64, device=device)
+    except (AssertionError, RuntimeError, TypeError) as error:
+        reason = str(error).split("\n")[0]
+        raise ModelError(
+            f"the device '{device}' cannot be used, or not in float64 ({reason}): pass "
+            "device='cpu' to measure a copy there."
+        ) from error
     return torch.device(device), dtype
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 import warnings
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Greek letters become question marks where the encoding has none (Windows' files).
+        sys.stdout.reconfigure(errors="replace")
     try:
         with warnings.catch_warnings():
             if not debug:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.func import grad, jvp, vjp
+from torch.func import grad, vjp
 
+from flatgauge.curvature.forward import jvp
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch

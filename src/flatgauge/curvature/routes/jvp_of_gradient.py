@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch.func import grad, jvp
+from torch.func import grad
 
+from flatgauge.curvature.forward import jvp
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch

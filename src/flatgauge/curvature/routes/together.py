@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp, vmap
+from torch.func import grad, vmap
 
+from flatgauge.curvature.forward import jvp
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
