@@ -54,11 +54,12 @@ def test_a_sample_of_no_weight_has_no_value():
     [
         lambda s: math.sqrt(sum((i + 1) ** 2 for i in s) / len(s)),
         lambda s: float(len(s)) ** 2,
+        lambda s: float(max(s)),
         lambda s: sum(abs(i - j) for i in s for j in s) / len(s) ** 2,
         lambda s: math.nan if len(s) < 2 else 1.0 / len(s),
         lambda s: math.nan if len(s) == 2 else 1.0 + s[0],
     ],
-    ids=["root", "pairs", "distances", "no single ones", "not two"],
+    ids=["root", "pairs", "largest", "distances", "no single ones", "not two"],
 )
 def test_coupled(value):
     assert kind_of(value, 5, 1e-9) is Kind.COUPLED
