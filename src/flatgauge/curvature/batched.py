@@ -15,6 +15,7 @@ import torch
 
 from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.data import Batch
+from flatgauge.errors import LossError
 from flatgauge.isolation import on_device
 from flatgauge.memory import can_be_kept, kept_bytes, memory_budget
 from flatgauge.objective import Objective
@@ -48,6 +49,11 @@ class BatchedOperator(SymmetricOperator):
     replays: bool = False
 
     def __init__(self, objective: Objective, *, memory_budget: int | None = None):
+        if objective.loss.rounding >= 1:
+            raise LossError(
+                f"the loss '{objective.loss.name}' loses all of its second derivatives to "
+                f"rounding in {objective.dtype}: use a named loss or dtype=torch.float64."
+            )
         self.objective = objective
         # The same objective, in the batches that are read.
         self._read = objective

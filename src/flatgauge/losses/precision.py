@@ -56,9 +56,10 @@ def second_derivative_rounding(
 ) -> tuple[float, float]:
     """The rounding error of a loss's Hessian B in output space, and its size.
 
-    For two random directions u and v the rounding shows as ⟨u, Bv⟩ − ⟨v, Bu⟩, and as the
-    change of Bu when the outputs move by one unit in their last place. A Hessian without
-    rounding is symmetric; one whose small entries cancelled is not.
+    For two random directions u and v the rounding shows as ⟨u, Bv⟩ − ⟨v, Bu⟩: a Hessian
+    whose small entries cancelled is not symmetric. It shows as the change of Bu when the
+    outputs move by one unit in their last place. And what cancels has the size that Bu
+    has at outputs of about 1, of which one unit in the last place is lost.
 
     Args:
         value: the loss as a function of the outputs.
@@ -78,7 +79,9 @@ def second_derivative_rounding(
     moved = _products(value, outputs + ulp, u)
     rows = outputs.shape[0] if outputs.ndim else 1
     skew = (u * other - v * first).reshape(rows, -1).double().sum(1)
+    shrunk = _products(value, outputs / outputs.abs().max().clamp_min(1.0), u)
     error = skew.square().sum() + (moved - first).double().square().sum()
+    error = error + (torch.finfo(outputs.dtype).eps * shrunk.double().norm()) ** 2
     return MARGIN**2 * float(error), float(first.double().square().sum())
 
 

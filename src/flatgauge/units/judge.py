@@ -115,9 +115,15 @@ class Judge:
             countings=(counting,),
             share=self._rows / self._weight if weighted else 1.0,
             wide=self._wide,
-            rounding=math.sqrt(self._error / self._size) if self._size > 0 else 0.0,
+            rounding=self._rounding(),
             settled=True,
         )
+
+    def _rounding(self) -> float:
+        """Of the second derivatives, as a share of their size; 0 where they are 0."""
+        if self._error == 0:
+            return 0.0
+        return math.sqrt(self._error / self._size) if self._size else math.inf
 
     def _alone(self, batch: Batch) -> Samples | None:
         """Samples evaluated by themselves, where the batch can be split."""

@@ -59,7 +59,8 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
     if len(heavy) == count and _is_modular(found, count, tolerance):
         return Kind.SUM
     weights = _weights(matrix)
-    if np.abs(matrix @ weights).max() <= tolerance:
+    # A sample without weight would have no value of its own; a maximum gives such weights.
+    if weights.min() > 0 and np.abs(matrix @ weights).max() <= tolerance:
         return Kind.WEIGHTED
     return Kind.COUPLED
 
