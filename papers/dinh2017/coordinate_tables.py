@@ -34,7 +34,7 @@ def ranking(results: Results, expected: dict[str, Any]) -> str:
     return f"""\
 ![The ranking of two minima](figures/ranking.svg)
 
-Two networks of one shape, trained in two ways on the same images: {accuracies(networks)}. By
+Two networks of one shape, trained in two ways on the same images{pooled(results)}: {accuracies(networks)}. By
 the spectral norm of the Hessian, "{flat}" is flatter. We put a ball of radius
 δ = {number(found["radii"]["delta"])} around it, which leaves the other network outside, and
 change the coordinates inside the ball with r̂ = {number(found["radii"]["rhat"])} and
@@ -54,6 +54,17 @@ in this way. So we take it as a limit of what any such number can mean, not as a
 none.
 
 {unvalued(messages)}"""
+
+
+def pooled(results: Results) -> str:
+    """How the images were made smaller, and why."""
+    pool = results.records["ranking"]["settings"]["pool"]
+    if pool == 1:
+        return ""
+    return (
+        f" ({pool} × {pool} pixels taken as one, so that the networks are small enough "
+        "for exact diagonals)"
+    )
 
 
 def shown(one: dict[str, Any]) -> str:
