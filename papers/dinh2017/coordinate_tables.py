@@ -34,7 +34,8 @@ def ranking(results: Results, expected: dict[str, Any]) -> str:
     return f"""\
 ![The ranking of two minima](figures/ranking.svg)
 
-Two networks of one shape, trained in two ways on the same images{pooled(results)}: {accuracies(networks)}. By
+Two networks of one shape, trained in two ways on the same
+images{pooled(results)}: {accuracies(networks)}. By
 the spectral norm of the Hessian, "{flat}" is flatter. We put a ball of radius
 δ = {number(found["radii"]["delta"])} around it, which leaves the other network outside, and
 change the coordinates inside the ball with r̂ = {number(found["radii"]["rhat"])} and
