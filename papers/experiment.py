@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,18 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """How far a number may be from the stored one and still be the same number.
+
+    Processors round in different orders, so bits are never compared. Stored and today's
+    value agree if |stored - today| <= absolute + relative * |stored|.
+    """
+
+    relative: float = 1e-6
+    absolute: float = 1e-8
+
+
+@dataclass(frozen=True)
 class Run:
     """One piece of work with one stored result.
 
@@ -37,6 +49,12 @@ class Run:
             its settings. It is given the settings as they are stored (tuples are lists).
         needs: ("data",) where the full form must have --data.
         on_cpu: whether it computes on the CPU, whatever device was asked for.
+        revision: raised whenever the code gives another result for the same settings. A
+            stored result of another revision is made again.
+        tolerances: key of the result -> the tolerance of all that is below it, or None
+            for what is not compared with the stored result; the innermost key decides.
+        repeats: False where rounding decides which point a training reaches, so that
+            another processor gives another result: it is not compared.
     """
 
     name: str
@@ -44,6 +62,9 @@ class Run:
     compute: Callable[[Context, dict[str, Any]], dict[str, Any]]
     needs: tuple[str, ...] = ()
     on_cpu: bool = False
+    revision: int = 1
+    tolerances: Mapping[str, Tolerance | None] = field(default_factory=dict)
+    repeats: bool = True
 
     def placed(self, context: Context) -> Context:
         """The context with the device that this run computes on."""

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from flatgauge.errors import FlatgaugeError, OptionError
-from papers import page, store
+from papers import compare, page, store
 from papers.data import check_data
 from papers.experiment import Context, Paper, Results, Run
 
@@ -45,6 +45,14 @@ def command_line(program: str) -> argparse.ArgumentParser:
     add("--device", default="cpu", help="cpu (the default) or cuda")
     add("--out", type=Path, metavar="DIR", help="write below this folder instead")
     add("--page", action="store_true", help="draw from what is stored, run nothing")
+    add(
+        "--compare",
+        type=float,
+        nargs="?",
+        const=compare.CHEAP_SECONDS,
+        metavar="SECONDS",
+        help="make what took at most so long again, and compare it with what is stored",
+    )
     return parser
 
 
@@ -66,9 +74,15 @@ def work(paper: Paper, options: argparse.Namespace) -> int:
     home = ROOT / paper.name
     out = options.out or (home / "quick" if context.quick else home)
     runs = paper.runs(context.quick)
+    chosen = _chosen(runs, getattr(options, "only", None))
+    if options.compare is not None:
+        compared = [
+            check(paper, run, context, out / "results", options.compare)
+            for run in chosen
+        ]
+        return 0 if all(compared) else 1
     done = []
     if not options.page:
-        chosen = _chosen(runs, getattr(options, "only", None))
         done = [make(paper, run, context, out / "results") for run in chosen]
     results = store.load(out / "results", runs, context.quick)
 
@@ -113,6 +127,31 @@ def make(paper: Paper, run: Run, context: Context, folder: Path) -> bool:
     return True
 
 
+def check(paper: Paper, run: Run, context: Context, folder: Path, limit: float) -> bool:
+    """Whether the stored result is what today's code gives, or need not be compared."""
+    label = f"{paper.name} {run.name}"
+    record, flaw = store.find(folder, run, context.quick)
+    if record is None:
+        flaw = flaw or f"'{folder / run.name}.json' is missing"
+        print(f"{label}: failed: {flaw}: make it again.", file=sys.stderr, flush=True)
+        return False
+    reason = compare.left_out(run, record, context, limit)
+    if reason:
+        print(f"{label}: not compared: {reason}", flush=True)
+        return True
+    made: list[tuple[dict[str, Any], float]] = []
+    if not attempt(label, lambda: made.append(_result(run, run.placed(context)))):
+        return False
+    ((result, seconds),) = made
+    found = compare.differences(record["result"], store.plain(result), run.tolerances)
+    if found:
+        said = compare.sentence(found)
+        print(f"{label}: failed: {said}", file=sys.stderr, flush=True)
+        return False
+    print(f"{label}: as stored ({seconds:.1f} s)", flush=True)
+    return True
+
+
 def attempt(label: str, action: Callable[[], object]) -> bool:
     """Whether the action went well; if not, say why and go on."""
     try:
@@ -128,13 +167,19 @@ def attempt(label: str, action: Callable[[], object]) -> bool:
 
 
 def _compute(run: Run, context: Context, folder: Path) -> None:
-    if "data" in run.needs:
-        check_data(context)
     own = run.placed(context)
+    result, seconds = _result(run, own)
+    store.save(folder, run, own, result, seconds)
+
+
+def _result(run: Run, own: Context) -> tuple[dict[str, Any], float]:
+    """What the run returns, and the seconds that it took."""
+    if "data" in run.needs:
+        check_data(own)
     start = time.perf_counter()
     with _apart(own.device):
         result = run.compute(own, store.plain(run.settings))
-    store.save(folder, run, own, result, time.perf_counter() - start)
+    return result, time.perf_counter() - start
 
 
 @contextmanager
@@ -158,6 +203,11 @@ def _context(options: argparse.Namespace) -> Context:
         raise OptionError(f"--device is '{options.device}': use cpu or cuda.")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device is cuda, but torch finds no GPU here: use cpu.")
+    if options.compare is not None and (options.quick or options.page):
+        raise OptionError(
+            "--compare looks at the results of the full form and draws nothing: leave "
+            "--quick and --page out."
+        )
     if options.data is not None and not options.data.is_dir():
         raise OptionError(
             f"--data '{options.data}' was not found: name the folder that holds mnist/."

@@ -25,7 +25,7 @@ from papers.experiment import Context, Results, Run
 
 # What a result depends on.
 CODE = (":(top,glob)src/**/*.py", ":(top,glob)papers/**/*.py")
-PARTS = ("run", "settings", "result", "provenance", "times")
+PARTS = ("run", "revision", "settings", "result", "provenance", "times")
 
 
 def encode(data: Any) -> str:
@@ -56,6 +56,7 @@ def save(
     """Store the result of a finished run."""
     record = {
         "run": run.name,
+        "revision": run.revision,
         "settings": run.settings,
         "result": result,
         "provenance": provenance(context) | _data(context, run),
@@ -81,6 +82,11 @@ def find(folder: Path, run: Run, quick: bool) -> tuple[dict[str, Any] | None, st
         return None, f"'{path}' is not whole"
     if record["settings"] != plain(run.settings):
         return None, f"'{path}' was made with other settings"
+    if record["revision"] != run.revision:
+        return None, (
+            f"'{path}' is of revision {record['revision']} of the run, "
+            f"which is now at {run.revision}"
+        )
     if record["provenance"]["quick"] != quick:
         return None, f"'{path}' was made in {'full' if quick else 'quick'} form"
     return record, ""

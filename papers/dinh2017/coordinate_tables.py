@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from papers.dinh2017.findings import likelihood_spread, significant
-from papers.dinh2017.ranking import MEASURES
+from papers.dinh2017.ranking import MEASURES, RANKED_BY, fates, kept_values
 from papers.dinh2017.representation import REPRESENTATIONS
 from papers.experiment import Results
 from papers.page import number, table
@@ -15,49 +15,94 @@ def ranking(results: Results, expected: dict[str, Any]) -> str:
     found = results["ranking"]
     flat, sharp = found["flat"], found["sharp"]
     rows, messages = [], []
-    for name in MEASURES:
-        places = [("before", sharp), ("before", flat), ("after", flat)]
+    for name, fate in fates(found, MEASURES).items():
+        places = [(time, one) for time in ("before", "after") for one in (sharp, flat)]
         own = [found[time][network][name] for time, network in places]
-        other, one, new = (item["value"] for item in own)
-        rows.append([name, other, one, new, swap_words(one, other, new)])
-        if new is None:
+        rows.append([name, *map(shown, own), fate])
+        if own[-1]["value"] is None:
             messages.append(f"- `{name}`: {own[-1]['message']}")
     networks = found["networks"]
-    head = ["measure", sharp, flat, f"{flat}, new coordinates", "ranking"]
+    head = [
+        "measure",
+        sharp,
+        flat,
+        *(f"{one}, new" for one in (sharp, flat)),
+        "ranking",
+    ]
+    opposite = fates(found, [RANKED_BY])[RANKED_BY] == "swapped"
     worst = max(one["output change"] for one in networks.values())
     return f"""\
 ![The ranking of two minima](figures/ranking.svg)
 
-Two networks of one shape, trained in two ways on the same images: {accuracies(networks)}. By
+Two networks of one shape, trained in two ways on the same
+images{pooled(results)}: {accuracies(networks)}. By
 the spectral norm of the Hessian, "{flat}" is flatter. We put a ball of radius
 δ = {number(found["radii"]["delta"])} around it, which leaves the other network outside, and
 change the coordinates inside the ball with r̂ = {number(found["radii"]["rhat"])} and
 ρ = {number(found["radii"]["rho"])}. Neither network changes: outputs move by at most
 {number(worst)} (relative). But in the new coordinates the Hessian of "{flat}" is
-{number(found["factor"])} times as large, and the ranking is the opposite.
+{number(found["factor"])} times as large, and by the spectral norm the ranking is
+{"the opposite" if opposite else "what it was"}. "New" are the new coordinates.
 
 {table(head, rows)}
-**None of those that have a value keeps it.** A radial map is not a symmetry of the network. It
+{outside(found)}
+
+**{kept_words(found)}** A radial map is not a symmetry of the network. It
 is a nonlinear change of coordinates, and our measures claim to be invariant under other
 things: the rescalings, permutations and similar symmetries that the network itself has. A
 change of coordinates like this one is allowed in mathematics, but nobody writes a network down
 in this way. So we take it as a limit of what any such number can mean, not as a reason to use
 none.
 
-A dash means that the library gives no value in the new coordinates. It says:
-
-{chr(10).join(messages)}
-"""
+{unvalued(messages)}"""
 
 
-def swap_words(flat: float | None, sharp: float | None, new: float | None) -> str:
-    if flat is None or sharp is None or new is None:
-        return "does not apply"
-    if new == flat:
-        return "stays"
+def pooled(results: Results) -> str:
+    """How the images were made smaller, and why."""
+    pool = results.records["ranking"]["settings"]["pool"]
+    if pool == 1:
+        return ""
     return (
-        "swapped" if (flat < sharp) != (new < sharp) else "not swapped, value changed"
+        f" ({pool} × {pool} pixels taken as one, so that the networks are small enough "
+        "for exact diagonals)"
     )
+
+
+def shown(one: dict[str, Any]) -> str:
+    """A value, with its uncertainty where it was estimated."""
+    if one["status"] != "ESTIMATED" or one["uncertainty"] is None:
+        return number(one["value"])
+    return f"{number(one['value'])} ± {number(one['uncertainty'], 2)}"
+
+
+def outside(found: dict[str, Any]) -> str:
+    """What became of the values of the network that the map does not move."""
+    sharp, drifts = found["sharp"], []
+    for name in MEASURES:
+        old, new = (found[time][sharp][name]["value"] for time in ("before", "after"))
+        if old is not None and new is not None:
+            drifts.append(abs(new / old - 1))
+    return (
+        f'"{sharp}" lies where the two coordinates are the same: its values change by at '
+        f"most {number(max(drifts), 2)} (relative)."
+    )
+
+
+def kept_words(found: dict[str, Any]) -> str:
+    """How many of the measures have the same value in the new coordinates."""
+    kept, valued = kept_values(found)
+    if not kept:
+        return "None of those that have a value keeps it."
+    return f"{len(kept)} of the {len(valued)} that have a value keep it: {', '.join(kept)}."
+
+
+def unvalued(messages: list[str]) -> str:
+    if not messages:
+        return ""
+    head = (
+        "A dash means that the library gives no value in the new coordinates. It says:"
+    )
+    return "\n".join([head, "", *messages, ""])
 
 
 def accuracies(networks: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import flatgauge as fg
@@ -94,10 +95,11 @@ def trained(
 
 
 def flat_images(
-    context: Context, part: str, limit: int | None = None
+    context: Context, part: str, limit: int | None = None, pool: int = 1
 ) -> tuple[Tensor, Tensor]:
+    """Images as rows, each square of `pool` by `pool` pixels replaced by its mean."""
     pixels, labels = images(context, "mnist", part, limit)
-    return pixels.flatten(1).double(), labels
+    return F.avg_pool2d(pixels.double(), pool).flatten(1), labels
 
 
 def moved(model: nn.Module, kind: str, alpha: float) -> Params:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import flatgauge as fg
+from flatgauge.results import Status
 from flatgauge.vectors import add, norm
 from papers.dinh2017.networks import accuracy, mlp, train
 from papers.dinh2017.orbit import flat_images, output_change
@@ -26,10 +27,19 @@ MEASURES = [
     "spectral-norm-product",
 ]
 RANKED_BY = "hessian-spectral-norm"
+# So close are two values that the change of coordinates has not moved.
+SAME = 1e-6
+DOES_NOT_APPLY, STAYS = "does not apply", "stays"
 
 
 def settings(quick: bool) -> dict[str, Any]:
+    """Networks so small that the library finds every diagonal exactly.
+
+    In the new coordinates a network is no longer piecewise affine in its tensors, and a
+    diagonal takes one product a parameter. For larger networks it would be estimated.
+    """
     return {
+        "pool": 1 if quick else 2,
         "hidden": 16,
         "samples": 500 if quick else 1000,
         "trainings": {
@@ -45,7 +55,9 @@ def settings(quick: bool) -> dict[str, Any]:
 
 
 def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
-    inputs, labels = flat_images(context, "train", settings["samples"])
+    pool = settings["pool"]
+    inputs, labels = flat_images(context, "train", settings["samples"], pool)
+    tests = flat_images(context, "test", pool=pool)
     models = {
         name: trained(inputs, labels, settings["hidden"], own)
         for name, own in settings["trainings"].items()
@@ -69,7 +81,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
                 "loss": objective.value(),
                 "gradient": float(norm(objective.gradient())),
                 "train accuracy": accuracy(models[name], inputs, labels),
-                "test accuracy": accuracy(models[name], *flat_images(context, "test")),
+                "test accuracy": accuracy(models[name], *tests),
                 "loss change": abs(moved[name].value() - objective.value()),
                 "output change": output_change(objective, moved[name], inputs),
             }
@@ -129,11 +141,64 @@ def measured(objective: fg.Objective, settings: dict[str, Any]) -> dict[str, Any
     return {
         request: {
             "value": found.value,
+            "uncertainty": found.uncertainty,
             "status": found.status.name,
             "message": found.message,
         }
         for request, found in report.measurements.items()
     }
+
+
+def order(first: dict[str, Any], second: dict[str, Any]) -> int | None:
+    """The sign of first - second; None where it is not known.
+
+    It is known where both values are trusted, and further apart than two of their
+    uncertainties.
+    """
+    pair = (first, second)
+    if any(one["value"] is None or not Status[one["status"]].trusted for one in pair):
+        return None
+    gap = first["value"] - second["value"]
+    if abs(gap) <= 2 * math.hypot(*(one["uncertainty"] or 0.0 for one in pair)):
+        return None
+    return 1 if gap > 0 else -1
+
+
+def stays(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether a value is the same in both coordinates."""
+    return math.isclose(before["value"], after["value"], rel_tol=SAME)
+
+
+def fates(found: dict[str, Any], measures: list[str]) -> dict[str, str]:
+    """Measure -> what the change of coordinates did to the ranking of the two minima."""
+    return {name: _fate(found, name) for name in measures}
+
+
+def kept_values(found: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The measures that have a value in both coordinates: those that keep it, and all."""
+    before, after = (found[time][found["flat"]] for time in ("before", "after"))
+    valued = [
+        name
+        for name in before
+        if before[name]["value"] is not None and after[name]["value"] is not None
+    ]
+    return [name for name in valued if stays(before[name], after[name])], valued
+
+
+def _fate(found: dict[str, Any], name: str) -> str:
+    flat, sharp = found["flat"], found["sharp"]
+    before, after = (
+        (found[time][flat][name], found[time][sharp][name])
+        for time in ("before", "after")
+    )
+    if any(one["value"] is None for one in (*before, *after)):
+        return DOES_NOT_APPLY
+    orders = order(*before), order(*after)
+    if None in orders:
+        return "not decided"
+    if orders[0] != orders[1]:
+        return "swapped"
+    return STAYS if stays(before[0], after[0]) else "not swapped, value changed"
 
 
 def spectral_norm(found: dict[str, Any]) -> float:

@@ -37,12 +37,14 @@ def runs(quick: bool) -> list[Run]:
             eigenvalues.settings(small, False, seeds),
             eigenvalues.compute,
             on_cpu=True,
+            repeats=False,
         ),
         Run(
             "theorem2-with-biases",
             eigenvalues.settings(small, True, seeds),
             eigenvalues.compute,
             on_cpu=True,
+            repeats=False,
         ),
         Run(
             "theorem2-known-ranks",

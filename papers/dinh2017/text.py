@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from papers.dinh2017 import words
 from papers.dinh2017.coordinate_tables import ranking, representation
 from papers.dinh2017.eigenvalue_tables import theorem_2
 from papers.dinh2017.findings import DIFFERS, FINDINGS
@@ -16,7 +17,7 @@ Section = tuple[str, tuple[str, ...], Callable[[Results, dict[str, Any]], str]]
 
 def page(results: Results, expected: dict[str, Any]) -> str:
     claims = side_by_side(results, expected)
-    parts = [INTRODUCTION.format(**expected), claims, in_plain_words(claims)]
+    parts = [INTRODUCTION.format(**expected), claims, in_plain_words(results, claims)]
     for title, needs, build in SECTIONS:
         missing = [name for name in needs if name not in results]
         body = f"Not run: {', '.join(missing)}.\n" if missing else ""
@@ -40,13 +41,13 @@ def side_by_side(results: Results, expected: dict[str, Any]) -> str:
     )
 
 
-def in_plain_words(claims: str) -> str:
+def in_plain_words(results: Results, claims: str) -> str:
     """The verdict; only where every claim was tried and none came out otherwise."""
-    for word, words in ((DIFFERS, "came out otherwise"), (NOT_RUN, "was not tried")):
+    for word, said in ((DIFFERS, "came out otherwise"), (NOT_RUN, "was not tried")):
         count = sum(row.endswith(f"| {word} |") for row in claims.splitlines())
         if count:
-            return f"**In plain words.** What {words} in these runs: {count} of the claims.\n"
-    return VERDICT
+            return f"**In plain words.** What {said} in these runs: {count} of the claims.\n"
+    return f"{words.verdict(results)}\n"
 
 
 INTRODUCTION = """\
@@ -63,16 +64,6 @@ change the ranking of minima at will.
 library keep their value. {about} A GPU is not needed.
 
 ## Side by side
-"""
-
-VERDICT = """\
-**In plain words.** The theorems are right. Every Euclidean measure that we tried moves by
-orders of magnitude while the function stays the same to the last digits. The measures that
-claim to be invariant under a rescaling do not move. Three things need care: one formula must
-be read with an outer product, the Hessian cannot be made as small as one likes (which others
-say of the paper), and the count in Theorem 2 is too high for some networks with biases. And
-one thing must be said against ourselves: none of our measures that have a value in the
-coordinates of a radial map keeps it.
 """
 
 
@@ -125,9 +116,7 @@ trained to {layer["train accuracy"]:.1%} on its training images (test:
 {number(layer["gradient"])}). The x-axis is α. Left: the whole first layer times α, the second
 divided by α. Right: every hidden unit has its own factor α^s, with s spread evenly from -1 to
 1. Solid lines are measures that claim to be invariant under this kind of rescaling, dashed
-lines are those that do not. **The only flat lines are the invariant measures** (and, on the
-left, spectral-norm-product: in a plain chain of layers it does not move either, but it does
-not claim so, because this is not true for all networks).
+lines are those that do not. {words.flat_lines(results)}
 
 The table shows the largest relative drift |value / value at α = 1 - 1| over
 {len(layer["alphas"])} values of α from {number(min(layer["alphas"]))} to
@@ -149,7 +138,7 @@ def untrusted(*found: dict[str, Any]) -> str:
         return ""
     return (
         "(a) For some α this number did not reach its own tolerance, and the library says "
-        "so. Its drift is far larger than that error.\n"
+        "so.\n"
     )
 
 
@@ -211,8 +200,8 @@ box (0, R)² the region L < ε has the volume 2s + 4s ln R - (1+s) ln(1+s) + (1-
 s = √(2ε). It grows with ln R, without end.
 
 {table(head, rows)}
-Sampling the box finds this volume. Rays from (1, 1) do not: they see only the part of the
-region that is visible from that point, so they give a lower bound that stops growing. Our
+{words.sampling(found)} Rays from (1, 1) see only the part of the region
+that is visible from that point, so they give a lower bound that stops growing. Our
 measure `volume-flatness` uses rays and says that it is a lower bound. In its details it also
 gives the sum over disjoint images of one small box under rescalings, which has no bound:
 {number(images["images"][0])} image has the volume {number(images["volumes"][0])},

@@ -12,7 +12,7 @@ from flatgauge.curvature.hessian import Hessian
 from flatgauge.geometry.metric import LayerMetric
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.solvers.power import power_method
-from papers.experiment import Context, Results, Run
+from papers.experiment import Context, Results, Run, Tolerance
 from papers.figures import new_figure, save
 from papers.rangamani2019 import networks
 from papers.rangamani2019.synthetic import objective
@@ -30,7 +30,23 @@ def runs(quick: bool) -> list[Run]:
         "power_steps": 40 if quick else 200,
         "tol": 1e-13,
     }
-    return [Run(NAME, settings, compute, on_cpu=True)]
+    return [
+        Run(
+            NAME,
+            settings,
+            compute,
+            on_cpu=True,
+            revision=2,
+            # Where an estimate comes to within a level may move by a step with rounding,
+            # and so may the last step, at which the smallest has not converged.
+            tolerances={
+                "smallest": Tolerance(relative=0.01),
+                "products": Tolerance(absolute=1.0),
+                "estimates": None,
+                "changes": None,
+            },
+        )
+    ]
 
 
 def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:

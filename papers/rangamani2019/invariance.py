@@ -10,7 +10,7 @@ import torch
 import flatgauge as fg
 from flatgauge.symmetry.chain import Chain
 from flatgauge.symmetry.rescale import rescale_layers
-from papers.experiment import Context, Run
+from papers.experiment import Context, Run, Tolerance
 from papers.rangamani2019 import networks
 from papers.rangamani2019.synthetic import objective
 
@@ -51,6 +51,7 @@ def runs(quick: bool) -> list[Run]:
             },
             compute,
             on_cpu=True,
+            tolerances={"float32": Tolerance(relative=1e-4, absolute=1e-5)},
         )
         for name, factors in FACTORS.items()
     ]

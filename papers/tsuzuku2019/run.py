@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.experiment import Paper, Run
+from papers.experiment import Paper, Run, Tolerance
 from papers.runner import main
 from papers.tsuzuku2019.algorithm1 import algorithm1
 from papers.tsuzuku2019.appendix import FIRST, SECOND, appendix
@@ -115,7 +115,14 @@ def runs(quick: bool) -> list[Run]:
             branches,
             ("data",),
         ),
-        Run("constants", CONSTANTS, constants, on_cpu=True),
+        Run(
+            "constants",
+            CONSTANTS,
+            constants,
+            on_cpu=True,
+            # A search with random draws ends within its own error, 0.8 %.
+            tolerances={"direct": Tolerance(relative=0.01)},
+        ),
         Run(
             "algorithm1-small",
             {

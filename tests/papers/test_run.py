@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,8 @@ def two_papers(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.py").touch()
     monkeypatch.setattr("papers.run.ROOT", tmp_path)
-    monkeypatch.setattr(
-        importlib, "import_module", lambda name: SimpleNamespace(PAPER=PAPER)
-    )
+    found = SimpleNamespace(import_module=lambda name: SimpleNamespace(PAPER=PAPER))
+    monkeypatch.setattr("papers.run.importlib", found)
 
 
 def test_every_paper_is_run_below_a_folder_of_its_own(tmp_path):

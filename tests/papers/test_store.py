@@ -29,7 +29,8 @@ def folder(tmp_path):
 def test_a_stored_file_is_sorted_json_without_nan(folder):
     text = (folder / "one.json").read_text()
     record = json.loads(text, parse_constant=pytest.fail)
-    assert list(record) == ["provenance", "result", "run", "settings", "times"]
+    parts = ["provenance", "result", "revision", "run", "settings", "times"]
+    assert list(record) == parts
     assert record["result"] == {"a": [None, None, 1], "b": 0.30000000000000004}
     assert record["settings"] == {"seed": 0, "widths": [4, 2]}
     assert text == json.dumps(record, indent=1) + "\n"
@@ -83,6 +84,12 @@ def test_other_settings_are_stale(folder):
     record, flaw = store.find(folder, replace(RUN, settings={"seed": 1}), quick=True)
     assert record is None
     assert "was made with other settings" in flaw
+
+
+def test_another_revision_is_stale(folder):
+    record, flaw = store.find(folder, replace(RUN, revision=2), quick=True)
+    assert record is None
+    assert "is of revision 1 of the run, which is now at 2" in flaw
 
 
 def test_the_other_form_is_stale(folder):
