@@ -10,7 +10,7 @@ from flatgauge.solvers.noise_scales import NoiseScales
 
 
 def problem(objective: Objective, lam: float = 2.0):
-    noisy = NoiseScales(objective, contractions(objective), lam)
+    noisy = NoiseScales(objective, contractions(objective).matrices, lam)
     logs = []
     for name in noisy.matrices:
         rows, columns = objective.parameters[name].shape[:2]

@@ -6,15 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.contractions import Contraction
 from flatgauge.solvers.pac_bayes import ScaleGrid
 from flatgauge.solvers.posterior import (
     entry_block,
     matrix_posterior,
     matrix_posteriors,
-    spread_over,
     tensor_block,
 )
+from flatgauge.uses.matrices import regular
 
 GRID = ScaleGrid(2.0)
 FINE = ScaleGrid(1.001)
@@ -137,11 +136,11 @@ def test_any_rescaling_stays_within_the_resolution():
 
 def test_groups_and_kernel_positions():
     weight, h = normal(4, 3, 2, 2), normal(4, 3, 2, 2, seed=1)
-    matrix = Contraction("w", parts=2)
+    matrix = regular(4, 3, positions=4, groups=2)
     parts = matrix_posteriors(matrix, h, weight)
     blocks = [part.block(7.0, 100.0, GRID) for part in parts]
     assert [part.positions for part in parts] == [4, 4]
-    variance = spread_over(matrix, [block.variance for block in blocks], weight)
+    variance = matrix.laid_out([block.variance for block in blocks], 0.0, weight)
     assert variance.shape == weight.shape
     assert torch.equal(variance[2:, :, 0, 1], blocks[1].variance)
     equal = float((weight.square() / variance).sum()) / 2

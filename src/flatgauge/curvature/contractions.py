@@ -1,136 +1,58 @@
 """Which parameters are matrices: used in linear maps, convolutions and embeddings.
 
-Node-wise measures treat such a tensor as a matrix of row and column units. The model is
-watched at the level of torch's own operators while it runs once, so that functional
-code, fused layers and tied weights are seen too.
+Node-wise measures treat such a tensor as one matrix of row and column units, or as
+several, by how the network uses it on any of its batches.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
 
-from flatgauge.data import tensors_in
 from flatgauge.objective import Objective
-
-CONTRACTIONS = {
-    "mm",
-    "addmm",
-    "bmm",
-    "baddbmm",
-    "mv",
-    "addmv",
-    "dot",
-    "linear",
-    "embedding",
-    "convolution",
-    "_convolution",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-    "mkldnn_rnn_layer",
-    "_thnn_fused_lstm_cell",
-}
-VIEWS = {
-    "t",
-    "transpose",
-    "permute",
-    "view",
-    "_unsafe_view",
-    "reshape",
-    "_reshape_alias",
-    "alias",
-    "detach",
-    "slice",
-    "select",
-    "split",
-    "split_with_sizes",
-    "unbind",
-    "chunk",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "as_strided",
-    "numpy_T",
-}
-FUSED_NAMES = re.compile(r"(qkv|c_attn|in_proj|query_key_value)", re.IGNORECASE)
+from flatgauge.uses import Matrices, Watcher
 
 
 @dataclass(frozen=True)
-class Contraction:
-    """How a parameter splits into matrices: dimension 0 by dimension 1, rest summed.
+class Contractions:
+    """What the parameters of an objective are used as.
 
-    `parts` counts separate matrices along `axis`: the groups of a convolution, or
-    query, key and value of a fused projection.
+    Attributes:
+        matrices: those that are used as matrices, and as nothing else.
+        mixed: those that are contracted, but not as matrices of rows and columns.
     """
 
-    name: str
-    parts: int = 1
-    axis: int = 0
+    matrices: dict[str, Matrices]
+    mixed: list[str]
 
-    def matrices(self, tensor: Tensor) -> list[Tensor]:
-        """The separate matrices, with kernel positions summed."""
-        flat = tensor.flatten(2).sum(2) if tensor.ndim > 2 else tensor
-        return list(flat.chunk(self.parts, dim=self.axis))
+    @property
+    def note(self) -> str:
+        """One clause on what is contracted and yet no matrix, or nothing."""
+        if not self.mixed:
+            return ""
+        names = ", ".join(f"'{name}'" for name in self.mixed)
+        return (
+            f"Left out, since no matrix of rows and columns expresses its use: {names}."
+        )
 
 
-def contractions(objective: Objective) -> dict[str, Contraction]:
-    """The parameters that are used as matrices, and as nothing else."""
-    with objective.isolated():
-        batch = next(objective.batches())
-        watcher = _Watcher(objective)
-        with watcher:
-            objective.evaluate(objective.parameters, batch)
-    return {
-        name: _describe(objective, name, watcher.groups.get(name, 1))
+def contractions(objective: Objective) -> Contractions:
+    """What is seen in one pass over all batches."""
+    # Copies where memory is shared or laid out otherwise: it is what is followed.
+    point = {
+        name: tensor
+        if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+        else tensor.clone(memory_format=torch.contiguous_format)
         for name, tensor in objective.parameters.items()
-        if tensor.ndim >= 2 and name in watcher.matrices - watcher.elementwise
     }
-
-
-def _describe(objective: Objective, name: str, groups: int) -> Contraction:
-    tensor = objective.parameters[name]
-    rows, columns = tensor.shape[:2]
-    fused = FUSED_NAMES.search(name) is not None and tensor.ndim == 2
-    if fused and rows == 3 * columns:
-        return Contraction(name, 3, 0)
-    if fused and columns == 3 * rows:
-        return Contraction(name, 3, 1)
-    return Contraction(name, groups, 0)
-
-
-class _Watcher(TorchDispatchMode):
-    """Notes for each parameter whether operators use it as a matrix or entry by entry."""
-
-    def __init__(self, objective: Objective):
-        super().__init__()
-        self._owners = {
-            tensor.untyped_storage().data_ptr(): name
-            for name, tensor in objective.parameters.items()
-            if tensor.numel()
-        }
-        self.matrices: set[str] = set()
-        self.elementwise: set[str] = set()
-        self.groups: dict[str, int] = {}
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        output = func(*args, **(kwargs or {}))
-        operator = func.overloadpacket.__name__
-        if operator in VIEWS:
-            return output
-        for tensor in tensors_in([list(args), kwargs or {}]):
-            name = self._owners.get(tensor.untyped_storage().data_ptr())
-            if name is None:
-                continue
-            if operator in CONTRACTIONS:
-                if tensor.ndim >= 2:
-                    self.matrices.add(name)
-                if operator == "convolution":
-                    self.groups[name] = args[8]
-            else:
-                self.elementwise.add(name)
-        return output
+    watcher = Watcher(point)
+    with objective.isolated():
+        for batch in objective.batches():
+            watcher.inputs([batch.whole, batch.inputs, batch.targets])
+            with watcher:
+                objective.evaluate(point, batch)
+    found = watcher.described()
+    return Contractions(
+        {name: one for name, one in found.items() if one.alone}, watcher.mixed()
+    )

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.contractions import Contraction
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.balancing import Balancing, balance
+from flatgauge.uses import Matrices
 from flatgauge.vectors import Params
 
 
@@ -46,9 +46,10 @@ def normalized_sharpness(
 ) -> Outcome:
     """Over the parameters that are used as matrices; the others are named.
 
-    Negative curvatures are clipped at 0, then kernel positions are summed. Groups of a
-    convolution, and query, key and value of a fused projection, are problems of their
-    own. The details give each layer's share, and the lower bound 2 Σ |W| √h.
+    Negative curvatures are clipped at 0, then kernel positions are summed. Each matrix
+    that a parameter is used as is a problem of its own: slices, experts of a stack,
+    groups of a convolution, and query, key and value of a fused projection. The details
+    give each layer's share, and the lower bound 2 Σ |W| √h.
 
     Args:
         work: what the measures share.
@@ -61,9 +62,9 @@ def normalized_sharpness(
         center_output: take the mean over classes out of the output layer first.
         scales: also give ln σ² and ln σ'² of every layer in the details.
     """
-    matrices = work.matrices()
+    matrices, note = work.matrices(), work.contractions().note
     if not matrices:
-        raise NotApplicable("the model uses no parameter as a matrix.")
+        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
     diagonal = work.diagonal(objective, curvature, probes)
     point = centered_point(work, center_output)
@@ -93,6 +94,7 @@ def normalized_sharpness(
             n for n, ps in solved.items() if not all(p.attained for p in ps)
         ],
         "left_out": [name for name in point if name not in matrices],
+        "not_expressible": work.contractions().mixed,
         "loss": objective.loss.name,
         "method": diagonal.method,
     }
@@ -113,11 +115,12 @@ def normalized_sharpness(
         name, part = unsolved[0]
         message = f"the problem of '{name}' did not reach its gap: {part.message}"
         return Outcome(value, Status.NOT_CONVERGED, message, error, details)
-    return Outcome(value, diagonal.status, diagonal.message, error, details)
+    message = f"{diagonal.message} {note}".strip()
+    return Outcome(value, diagonal.status, message, error, details)
 
 
 def _problems(
-    matrix: Contraction, h: Tensor, weight: Tensor
+    matrix: Matrices, h: Tensor, weight: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """Curvatures and squared weights of each separate matrix, in float64."""
     alphas = matrix.matrices(h.double().clamp_min(0))

@@ -79,7 +79,8 @@ def normalized_sharpness_direct(
     """
     matrices = work.matrices()
     if not matrices:
-        raise NotApplicable("the model uses no parameter as a matrix.")
+        note = work.contractions().note
+        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
     diagonal = work.diagonal(objective, curvature, probes)
     solved = {
@@ -110,6 +111,7 @@ def normalized_sharpness_direct(
         "decrease_left": found.left,
         "imbalance": found.imbalance,
         "left_out": [n for n in objective.parameters if n not in matrices],
+        "not_expressible": work.contractions().mixed,
         "loss": objective.loss.name,
         "method": diagonal.method,
     }

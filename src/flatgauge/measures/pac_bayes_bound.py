@@ -33,12 +33,12 @@ from flatgauge.solvers.pac_bayes import (
 )
 from flatgauge.solvers.posterior import (
     Block,
-    MatrixPosterior,
+    blocks_of,
     entry_block,
     matrix_posteriors,
-    spread_over,
     tensor_block,
 )
+from flatgauge.uses import Matrices
 from flatgauge.vectors import Params, gaussian, generator
 
 AboveOne = Annotated[float, Range("a number above 1, such as 1.1", lambda v: v > 1)]
@@ -120,27 +120,30 @@ def pac_bayes_bound(
             row; it replaces the infinite one where there is no curvature.
     """
     grid = ScaleGrid(grid_ratio)
-    objective = work.objective
+    objective, point = work.objective, work.objective.parameters
     _check_applies(objective)
     shaping = work.surrogate(surrogate)
     curvatures = work.diagonal if posterior == "node" else work.tensor_means
     diagonal = curvatures(shaping, curvature, probes)
-    solved = _solve(work, diagonal.mean) if posterior == "node" else {}
+    h, used = diagonal.mean, work.matrices() if posterior == "node" else {}
+    solved = {n: matrix_posteriors(one, h[n], point[n]) for n, one in used.items()}
     lams = lambda_grid(objective.sample_count) if lam is None else [lam]
     share = delta / (2 * len(lams))
 
     def propose(lam: float) -> _Candidate:
         blocks = {
-            name: [part.block(lam, cap, grid) for part in solved[name]]
+            name: blocks_of(used[name], solved[name], (h[name], weight), lam, cap, grid)
             if name in solved
-            else [_plain_block(posterior, weight, diagonal.mean[name], lam, cap, grid)]
-            for name, weight in objective.parameters.items()
+            else [_plain_block(posterior, weight, h[name], lam, cap, grid)]
+            for name, weight in point.items()
         }
         price = grid.price * sum(b.tuned for parts in blocks.values() for b in parts)
         kl = sum(block.kl for parts in blocks.values() for block in parts)
         bound = psi_bound(lam, objective.sample_count, psi)
         complexity = risk_bound(0.0, kl + price, share, lam, bound)
-        deviation = {n: _deviation(work, n, parts) for n, parts in blocks.items()}
+        deviation = {
+            n: _deviation(used.get(n), parts, point[n]) for n, parts in blocks.items()
+        }
         return _Candidate(lam, blocks, deviation, price, complexity)
 
     pilot = max(2, samples // 20) if len(lams) > 1 else 0
@@ -182,6 +185,7 @@ def pac_bayes_bound(
         "standard_error": noise,
         "grid_resolution": resolution,
         "loss": shaping.loss.name,
+        "not_expressible": work.contractions().mixed if posterior == "node" else [],
         "method": diagonal.method,
     }
     message = f"It holds with probability {1 - delta:g} for independent samples" + (
@@ -214,14 +218,6 @@ def _check_applies(objective: Objective) -> None:
         )
 
 
-def _solve(work: Workbench, h: Params) -> dict[str, list[MatrixPosterior]]:
-    point = work.objective.parameters
-    return {
-        name: matrix_posteriors(matrix, h[name], point[name])
-        for name, matrix in work.matrices().items()
-    }
-
-
 def _plain_block(
     posterior: str, weight: Tensor, h: Tensor, lam: float, cap: float, grid: ScaleGrid
 ) -> Block:
@@ -230,13 +226,13 @@ def _plain_block(
     return tensor_block(weight, float(h.double().sum()), lam, cap, grid)
 
 
-def _deviation(work: Workbench, name: str, blocks: list[Block]) -> Tensor:
+def _deviation(used: Matrices | None, blocks: list[Block], weight: Tensor) -> Tensor:
     """√s of every entry of a parameter."""
-    weight = work.objective.parameters[name]
     roots = [block.variance.sqrt() for block in blocks]
-    if roots[0].shape == weight.shape:
+    if used is None:
         return roots[0].to(weight)
-    return spread_over(work.matrices()[name], roots, weight)
+    count = len(used.parts)
+    return used.laid_out(roots[:count], sum(roots[count:]), weight)
 
 
 def _choose(

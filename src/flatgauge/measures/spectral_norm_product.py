@@ -22,20 +22,23 @@ from flatgauge.results import Status
     logarithmic=True,
 )
 def spectral_norm_product(work: Workbench) -> Outcome:
-    """Over the parameters that are used as matrices; kernels as [out, in × positions].
+    """Over all matrices that parameters are used as; kernels as [out, in × positions].
 
     The details give Frobenius norm, spectral norm and stable rank of each.
     """
     layers = {}
-    for name in work.matrices():
-        matrix = work.objective.parameters[name].double().flatten(1)
-        spectral = float(torch.linalg.matrix_norm(matrix, 2))
-        frobenius = float(matrix.norm())
-        layers[name] = {
-            "spectral": spectral,
-            "frobenius": frobenius,
-            "stable_rank": (frobenius / spectral) ** 2 if spectral else 0.0,
-        }
+    for name, used in work.matrices().items():
+        tensor = work.objective.parameters[name].double()
+        for index, part in enumerate(used.parts):
+            matrix = part.of(tensor).flatten(1)
+            spectral = float(torch.linalg.matrix_norm(matrix, 2))
+            frobenius = float(matrix.norm())
+            label = name if len(used.parts) == 1 else f"{name}[{index}]"
+            layers[label] = {
+                "spectral": spectral,
+                "frobenius": frobenius,
+                "stable_rank": (frobenius / spectral) ** 2 if spectral else 0.0,
+            }
     if not layers:
         raise NotApplicable("the model uses no parameter as a matrix.")
     zero = [name for name, norms in layers.items() if norms["spectral"] == 0]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from flatgauge.curvature.block_traces import block_traces
-from flatgauge.curvature.contractions import Contraction, contractions
+from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
     choose_gauss_newton_method,
@@ -30,6 +30,7 @@ from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.solvers.student import standard_error
 from flatgauge.symmetry import Group, symmetries
+from flatgauge.uses import Matrices
 from flatgauge.vectors import Params, add, scale
 
 T = TypeVar("T")
@@ -132,9 +133,13 @@ class Workbench:
         """∇L under that objective's loss."""
         return self.once(("gradient", objective.loss.name), objective.gradient)
 
-    def matrices(self) -> dict[str, Contraction]:
+    def contractions(self) -> Contractions:
+        """What the parameters are used as."""
+        return self.once("contractions", lambda: contractions(self.objective))
+
+    def matrices(self) -> dict[str, Matrices]:
         """The parameters that are used as matrices."""
-        return self.once("matrices", lambda: contractions(self.objective))
+        return self.contractions().matrices
 
     def group(self) -> Group:
         """The rescalings of the parameters that the Hessian can see."""

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.contractions import Contraction
 from flatgauge.objective import Objective
-from flatgauge.solvers.posterior import spread_over
+from flatgauge.uses import Matrices
 from flatgauge.vectors import (
     Params,
     add,
@@ -67,9 +66,7 @@ class NoiseScales:
     draws, it is the same for networks that differ by a rescaling of rows and columns.
     """
 
-    def __init__(
-        self, objective: Objective, matrices: dict[str, Contraction], lam: float
-    ):
+    def __init__(self, objective: Objective, matrices: dict[str, Matrices], lam: float):
         self.objective = objective
         self.matrices = matrices
         self.lam = lam
@@ -171,7 +168,7 @@ class NoiseScales:
         for (name, _), x, y in self._parts(logs):
             roots[name].append(((x[:, None] + y) / 2).exp())
         return {
-            name: spread_over(matrix, roots[name], self.objective.parameters[name])
+            name: matrix.laid_out(roots[name], 0.0, self.objective.parameters[name])
             for name, matrix in self.matrices.items()
         }
 

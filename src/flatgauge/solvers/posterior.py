@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.contractions import Contraction
 from flatgauge.shapes import Float
 from flatgauge.solvers.balancing import Balancing, balance
 from flatgauge.solvers.balancing_support import find_support
@@ -29,6 +28,7 @@ from flatgauge.solvers.nearest_prior import (
     nearest_product,
 )
 from flatgauge.solvers.pac_bayes import ScaleGrid, gaussian_kl, least_kl
+from flatgauge.uses import Matrices
 
 
 @dataclass(frozen=True)
@@ -219,22 +219,31 @@ def matrix_posterior(
 
 
 def matrix_posteriors(
-    matrix: Contraction, h: Tensor, weight: Tensor
+    matrices: Matrices, h: Tensor, weight: Tensor
 ) -> list[MatrixPosterior]:
     """One for each separate matrix of a tensor; curvatures are clipped at 0 first."""
-    positions = weight[0, 0].numel()
-    alphas = matrix.matrices(h.double().clamp_min(0))
-    betas = matrix.matrices(weight.double().square())
+    alphas = matrices.matrices(h.double().clamp_min(0))
+    betas = matrices.matrices(weight.double().square())
     return [
-        matrix_posterior(alpha, beta, positions)
-        for alpha, beta in zip(alphas, betas, strict=True)
+        matrix_posterior(alpha, beta, part.positions.numel())
+        for part, alpha, beta in zip(matrices.parts, alphas, betas, strict=True)
     ]
 
 
-def spread_over(matrix: Contraction, parts: list[Tensor], weight: Tensor) -> Tensor:
-    """Values of the separate matrices laid out like the tensor, in its own dtype."""
-    flat = torch.cat(parts, dim=matrix.axis).to(weight)
-    return flat.view(*flat.shape, *[1] * (weight.ndim - 2)).expand(weight.shape)
+def blocks_of(
+    matrices: Matrices,
+    solved: list[MatrixPosterior],
+    curvature_and_weight: tuple[Tensor, Tensor],
+    lam: float,
+    cap: float,
+    grid: ScaleGrid,
+) -> list[Block]:
+    """The posteriors of a tensor's matrices, and of the entries in none of them."""
+    blocks = [part.block(lam, cap, grid) for part in solved]
+    if matrices.rest.numel():
+        h, weight = (matrices.others(t) for t in curvature_and_weight)
+        blocks.append(entry_block(weight, h, lam, cap, grid))
+    return blocks
 
 
 def _fill(scale: Tensor) -> Tensor:

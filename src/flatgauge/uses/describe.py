@@ -1,0 +1,130 @@
+"""All the ways in which one parameter was used, put together into one description.
+
+If a rescaling of single entries preserves a contraction with a matrix, it rescales that
+matrix by rows and columns. So one contraction that an entry takes part in is enough to
+place it; others can only bind it further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from flatgauge.uses.matrices import Matrices, Matrix
+
+
+@dataclass
+class Use:
+    """One matrix that a parameter was used as.
+
+    Attributes:
+        matrix: the matrix, with the earlier dimension of the parameter as its rows.
+        outs: 0 if its rows make the output of the contraction, 1 if its columns do.
+        table: whether it was only looked up in.
+        classes: by axis: rows (columns) that parts of an output tell apart.
+    """
+
+    matrix: Matrix
+    outs: int
+    table: bool
+    classes: dict[int, Tensor] = field(default_factory=dict)
+
+    def tell_apart(self, classes: Tensor) -> None:
+        """Take note that outputs of different classes went different ways."""
+        known = self.classes.get(self.outs, torch.zeros_like(classes))
+        pairs = torch.stack([known, classes], 1)
+        self.classes[self.outs] = _ranked(
+            torch.unique(pairs, dim=0, return_inverse=True)[1]
+        )
+
+
+@dataclass
+class Seen:
+    """What was seen of one parameter.
+
+    Attributes:
+        uses: its matrices, by what tells them from each other.
+        alone: whether nothing else was done with it.
+        mixed: whether it was contracted in a way that is no matrix.
+    """
+
+    uses: dict[Hashable, Use] = field(default_factory=dict)
+    alone: bool = True
+    mixed: bool = False
+
+    def describe(self, count: int) -> Matrices | None:
+        """The matrices of a parameter with `count` entries; None if there are none."""
+        if self.mixed or not self.uses:
+            return None
+        placed = _placed(self.uses.values(), count)
+        if placed is None:
+            self.mixed = True
+            return None
+        parts = [part for use in placed for part in _split(use)]
+        parts.sort(key=lambda part: int(part.rows[0] + part.columns[0]))
+        rest = _complement(parts, count)
+        table = all(use.table for use in self.uses.values())
+        return Matrices(tuple(parts), rest, table, self.alone)
+
+
+def _placed(uses: Iterable[Use], count: int) -> list[Use] | None:
+    """Uses that share no entry: the larger first, then what others add to them."""
+    ordered = sorted(uses, key=lambda u: (-u.matrix.size, int(u.matrix.rows[0])))
+    if ordered[0].matrix.size == count:
+        return ordered[:1]
+    taken = torch.zeros(count, dtype=torch.bool)
+    placed = []
+    for use in ordered:
+        entries = use.matrix.entries()
+        free = ~taken[entries]
+        if not bool(free.any()):
+            continue
+        kept = use if bool(free.all()) else _restricted(use, free)
+        if kept is None:
+            return None
+        taken[entries] = True
+        placed.append(kept)
+    return placed
+
+
+def _restricted(use: Use, free: Tensor) -> Use | None:
+    """The rows and columns that are free, if those are all that is free."""
+    chosen = [free.any(2).any(1), free.any(2).any(0), free.any(1).any(0)]
+    corner = free[chosen[0]][:, chosen[1]][:, :, chosen[2]]
+    if not bool(corner.all()):
+        return None
+    matrix = use.matrix
+    kept = Matrix(
+        matrix.rows[chosen[0]], matrix.columns[chosen[1]], matrix.positions[chosen[2]]
+    )
+    classes = {axis: _ranked(c[chosen[axis]]) for axis, c in use.classes.items()}
+    return Use(kept, use.outs, use.table, classes)
+
+
+def _split(use: Use) -> list[Matrix]:
+    parts = [use.matrix]
+    for axis, classes in use.classes.items():
+        parts = [piece for part in parts for piece in part.split(classes, axis)]
+    return parts
+
+
+def _complement(parts: list[Matrix], count: int) -> Tensor:
+    if sum(part.size for part in parts) == count:
+        return torch.zeros(0, dtype=torch.int64)
+    left = torch.ones(count, dtype=torch.bool)
+    for part in parts:
+        left[part.entries()] = False
+    return left.nonzero().squeeze(1)
+
+
+def _ranked(classes: Tensor) -> Tensor:
+    """Classes numbered in the order of their first members."""
+    _, inverse = torch.unique(classes, return_inverse=True)
+    count = int(inverse.max()) + 1
+    first = torch.full((count,), classes.numel()).scatter_reduce(
+        0, inverse, torch.arange(classes.numel()), "amin"
+    )
+    return first.argsort().argsort()[inverse]

@@ -1,0 +1,133 @@
+"""A parameter as the matrices that it is used as."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from flatgauge.shapes import Int
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Row i and column j hold the entries rows[i] + columns[j] + positions[p], all p.
+
+    Entries are numbered as in the flattened parameter. A convolution has one position
+    for each place of its kernel, everything else just one.
+    """
+
+    rows: Int[Tensor, " rows"]
+    columns: Int[Tensor, " columns"]
+    positions: Int[Tensor, " positions"]
+
+    @property
+    def size(self) -> int:
+        """The number of its entries."""
+        return self.rows.numel() * self.columns.numel() * self.positions.numel()
+
+    @property
+    def key(self) -> Hashable:
+        """What tells it from other matrices of the same parameter."""
+        first = int(self.rows[0] + self.columns[0] + self.positions[0])
+        sizes = tuple(
+            axis.numel() for axis in (self.rows, self.columns, self.positions)
+        )
+        if self._steps is not None:
+            return first, sizes, tuple(self._steps)
+        axes = (self.rows, self.columns, self.positions)
+        return first, sizes, tuple(axis.numpy().tobytes() for axis in axes)
+
+    def entries(self) -> Int[Tensor, "rows columns positions"]:
+        """The numbers of its entries."""
+        return self.rows[:, None, None] + self.columns[:, None] + self.positions
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The entries of a tensor like the parameter, as [rows, columns, positions]."""
+        flat = tensor.contiguous().view(-1)
+        if self._steps is None:
+            return flat[self.entries().to(flat.device)]
+        first = int(self.rows[0] + self.columns[0] + self.positions[0])
+        sizes = [axis.numel() for axis in (self.rows, self.columns, self.positions)]
+        return flat.as_strided(sizes, self._steps, flat.storage_offset() + first)
+
+    def split(self, classes: Tensor, axis: int) -> Iterator[Matrix]:
+        """One matrix for each class of rows (axis 0) or of columns (axis 1)."""
+        for number in range(int(classes.max()) + 1):
+            chosen = classes == number
+            if axis == 0:
+                yield Matrix(self.rows[chosen], self.columns, self.positions)
+            else:
+                yield Matrix(self.rows, self.columns[chosen], self.positions)
+
+    @cached_property
+    def _steps(self) -> list[int] | None:
+        """The strides of its three axes, if they are even and run upwards."""
+        steps = []
+        for axis in (self.rows, self.columns, self.positions):
+            gaps = axis.diff()
+            if gaps.numel() and (int(gaps[0]) < 0 or bool((gaps != gaps[0]).any())):
+                return None
+            steps.append(int(gaps[0]) if gaps.numel() else 1)
+        return steps
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """How a parameter is used: as these matrices, which share no entry.
+
+    Attributes:
+        parts: the matrices.
+        rest: the entries that were seen in none of them.
+        table: whether all that happens to it is that rows are looked up.
+        alone: whether it is used as these matrices and as nothing else.
+    """
+
+    parts: tuple[Matrix, ...]
+    rest: Int[Tensor, " rest"]
+    table: bool = False
+    alone: bool = True
+
+    def matrices(self, tensor: Tensor) -> list[Tensor]:
+        """The separate matrices of a tensor like it, with kernel positions summed."""
+        found = [part.of(tensor) for part in self.parts]
+        return [m.squeeze(2) if m.shape[2] == 1 else m.sum(2) for m in found]
+
+    def others(self, tensor: Tensor) -> Tensor:
+        """The entries that are in no matrix."""
+        return tensor.reshape(-1)[self.rest.to(tensor.device)]
+
+    def laid_out(
+        self, values: Sequence[Tensor], others: Tensor | float, like: Tensor
+    ) -> Tensor:
+        """A tensor like the parameter with these values for its matrices and the rest."""
+        flat = torch.empty_like(like, memory_format=torch.contiguous_format).view(-1)
+        if self.rest.numel():
+            given = torch.as_tensor(others).to(like)
+            flat[self.rest.to(flat.device)] = given
+        for part, value in zip(self.parts, values, strict=True):
+            given = value.to(like)[:, :, None].expand(-1, -1, part.positions.numel())
+            if part._steps is not None:
+                part.of(flat).copy_(given)
+            else:
+                flat[part.entries().to(flat.device)] = given
+        return flat.view(like.shape)
+
+
+def regular(rows: int, columns: int, positions: int = 1, groups: int = 1) -> Matrices:
+    """A tensor that is [rows, columns, ...positions], in groups of rows.
+
+    >>> [part.shape for part in regular(4, 3, groups=2).matrices(torch.zeros(4, 3))]
+    [torch.Size([2, 3]), torch.Size([2, 3])]
+    """
+    width = columns * positions
+    parts = [
+        Matrix(
+            width * chosen, positions * torch.arange(columns), torch.arange(positions)
+        )
+        for chosen in torch.arange(rows).chunk(groups)
+    ]
+    return Matrices(tuple(parts), torch.zeros(0, dtype=torch.int64))
