@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 # Two test workers with one thread each are faster here than one with two.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help setup demo test test-slow test-gpu lint format bench papers docs clean
+.PHONY: help setup demo test test-slow test-gpu fuzz lint format bench papers docs clean
 
 help:
 	@echo "make demo       train and measure a small network on embedded data"
 	@echo "make test       the tests (under 10 minutes on two cores)"
 	@echo "make test-slow  the slow tests"
+	@echo "make fuzz       N random networks of one SEED against dense references"
 	@echo "make lint       formatting, types, import layers"
 	@echo "make bench      benchmarks against a gradient and against other packages"
 	@echo "make papers     the papers' experiments, quick form"
@@ -36,6 +37,14 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m gpu
+
+# It goes on where it stopped; FRESH=1 forgets what an earlier run found.
+N ?= 200
+SEED ?= 0
+JOBS ?= 2
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --count $(N) --seed $(SEED) --jobs $(JOBS) \
+		$(if $(FRESH),--fresh)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

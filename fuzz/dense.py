@@ -113,7 +113,9 @@ class Norm(Part):
         self.linear = nn.Linear(n, width)
         self.width = width
         self.facts = Facts(
-            [Use("linear.weight")], coupled=self.kind == "batch", label=f"{self.kind} norm"
+            [Use("linear.weight")],
+            coupled=self.kind == "batch",
+            label=f"{self.kind} norm",
         )
 
     def forward(self, h: Tensor, x: Tensor) -> Tensor:
@@ -247,10 +249,35 @@ class Again(Part):
         self.width = width
         self.linear = nn.Linear(n, width)
         self.act = activation(draw)
-        self.facts = Facts([Use("linear.weight")], label="checkpointed")
+        self.reentrant = draw.chance(0.5)
+        self.precise = False
+        self.facts = Facts(
+            [Use("linear.weight")], label=f"checkpointed, reentrant: {self.reentrant}"
+        )
 
     def forward(self, h: Tensor, x: Tensor) -> Tensor:
-        return checkpoint(lambda t: self.act(self.linear(t)), h, use_reentrant=False)
+        def layer(t: Tensor) -> Tensor:
+            return self.act(self.linear(t))
+
+        if self.precise:
+            return layer(h)
+        return checkpoint(layer, h, use_reentrant=self.reentrant)
+
+
+class Folded(Part):
+    """A layer on every entry by itself: its inputs have three dimensions, or four."""
+
+    def __init__(self, draw: Draw, n: int, width: int):
+        super().__init__()
+        self.width = width
+        self.linear = nn.Linear(1, width)
+        self.deep = draw.chance(0.5)
+        self.act = activation(draw)
+        self.facts = Facts([Use("linear.weight")], label=f"folded {self.act.name}")
+
+    def forward(self, h: Tensor, x: Tensor) -> Tensor:
+        shape = (-1, 1, h.shape[1], 1) if self.deep else (-1, h.shape[1], 1)
+        return self.act(self.linear(h.reshape(shape))).flatten(1, -2).mean(1)
 
 
 class Nested(Part):

@@ -32,13 +32,15 @@ class Finding:
     got: Any = None
     want: Any = None
     note: str = ""
+    slack: float = 0.0
 
     @property
     def failed(self) -> bool:
         return self.verdict == WRONG
 
     def to_dict(self) -> dict[str, Any]:
-        return {k: v for k, v in asdict(self).items() if v not in (None, "")}
+        every = asdict(self).items()
+        return {k: v for k, v in every if k != "slack" and v not in (None, "")}
 
 
 def near(
@@ -49,8 +51,10 @@ def near(
         return Finding(what, WRONG, got, answer.values, "not finite")
     for value in answer.values:
         if abs(got - value) <= relative * abs(value) + answer.slack + spread:
-            return Finding(what, RIGHT, got, value)
-    return Finding(what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}")
+            return Finding(what, RIGHT, got, value, slack=answer.slack)
+    return Finding(
+        what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}"
+    )
 
 
 def vectors_near(

@@ -12,7 +12,7 @@ from fuzz.draw import Draw
 from fuzz.parts import Part, Use, collect
 from fuzz.sequences import Attention, Recurrent, TimeFirst, Tokens
 from fuzz.stems import Convolutions, Stem, Vector
-from fuzz.unsound import Unsound
+from fuzz.unsound import unsound
 
 STEMS: list[tuple[float, type[Stem]]] = [
     (6, Vector), (2, Convolutions), (1, Tokens), (1, Recurrent), (1, Attention),
@@ -22,13 +22,13 @@ PARTS: list[tuple[float, type[Part]]] = [
     (6, dense.Dense), (1.5, dense.Branches), (1.5, dense.Residual), (0.7, dense.Gain),
     (1.5, dense.Norm), (0.7, dense.MaxOut), (0.7, dense.WeightNorm),
     (0.7, dense.Masked), (0.7, dense.LowRank), (1, dense.InPlace), (0.4, dense.Lower),
-    (0.3, dense.Again), (0.5, dense.Nested), (1.5, shared.Sliced),
+    (0.3, dense.Again), (0.5, dense.Folded), (0.5, dense.Nested), (1.5, shared.Sliced),
     (1, shared.Stacked), (1.5, shared.Heads), (0.5, shared.Viewed),
     (0.7, shared.Shared), (0.7, shared.Transposed), (0.5, shared.Mixed),
     (0.7, shared.SoftExperts), (2, shared.Experts), (1, shared.Sleeping),
 ]  # fmt: skip
 UNSOUND = 0.06
-MOST_PARAMETERS = 150
+MOST_PARAMETERS = 110
 
 
 class Network(nn.Module):
@@ -83,11 +83,11 @@ def _attempt(draw: Draw, outputs: int) -> Generated:
     parts: list[Part] = []
     width = stem.width
     for _ in range(draw.between(0, 3)):
-        part = draw.weighted(PARTS)(draw, width, draw.between(2, 4))
+        part = draw.weighted(PARTS)(draw, width, draw.between(1, 4))
         parts.append(part)
         width = part.width
     if draw.chance(UNSOUND):
-        parts.append(Unsound(draw, width, draw.between(2, 3)))
+        parts.append(unsound(draw, width, draw.between(2, 3)))
         width = parts[-1].width
     head = nn.Linear(width, outputs, bias=draw.chance(0.7))
     model = Network(stem, parts, head).double()

@@ -62,9 +62,7 @@ class Convolutions(Stem):
         self.pool = draw.one_of(("max", "mean", "none", "adaptive"))
         if not isinstance(self.norm, nn.Identity):
             self.facts.inner = None
-            self.facts.coupled = isinstance(
-                self.norm, nn.BatchNorm1d | nn.BatchNorm2d
-            )
+            self.facts.coupled = isinstance(self.norm, nn.BatchNorm1d | nn.BatchNorm2d)
         self.facts.opens, self.facts.units = free, channels
         with torch.no_grad():
             was = self.training

@@ -91,7 +91,9 @@ class Truth:
 
         return self._shaken(at)
 
-    def sharpness(self, loss: str, layers: Iterable[str], uses: dict[str, Use]) -> Answer:
+    def sharpness(
+        self, loss: str, layers: Iterable[str], uses: dict[str, Use]
+    ) -> Answer:
         """NS0 over these layers, each read as one of the ways that are right."""
         h = self.reference.by_name(self.hessian(loss).diagonal())
         parts = self.reference.by_name(self.reference.theta)

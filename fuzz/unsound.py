@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from fuzz.draw import Draw
 from fuzz.parts import Facts, Part, Use
@@ -46,10 +46,6 @@ def _hooked(x: Tensor) -> Tensor:
     return y
 
 
-def _reentrant(x: Tensor) -> Tensor:
-    return checkpoint(torch.tanh, x, use_reentrant=True)
-
-
 # By what autograd gets wrong.
 WAYS = {
     "straight-through": lambda x: x + (torch.round(2 * x) / 2 - x).detach(),
@@ -58,8 +54,28 @@ WAYS = {
     "detached backward": _Detached.apply,
     "numpy backward": _Numpy.apply,
     "hooked": _hooked,
-    "reentrant checkpoint": _reentrant,
 }
+
+
+def unsound(draw: Draw, n: int, width: int) -> Part:
+    """A random one of the parts below."""
+    return (Frequency if draw.chance(0.15) else Unsound)(draw, n, width)
+
+
+class Frequency(Part):
+    """Rows of a table by the sign of an input, their gradients divided by their number."""
+
+    def __init__(self, draw: Draw, n: int, width: int):
+        super().__init__()
+        self.width = width
+        self.linear = nn.Linear(n, width)
+        self.table = nn.Parameter(torch.ones(2, width))
+        uses = [Use("linear.weight"), Use("table")]
+        self.facts = Facts(uses, sound=False, label="unsound: scale_grad_by_freq")
+
+    def forward(self, h: Tensor, x: Tensor) -> Tensor:
+        rows = F.embedding((x[:, 0] > 0).long(), self.table, scale_grad_by_freq=True)
+        return self.linear(h) + rows
 
 
 class Unsound(Part):

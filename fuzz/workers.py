@@ -27,10 +27,9 @@ class TooSlow(BaseException):
 
 
 def quiet() -> None:
-    """One thread a process, and no graphs printed by torch.export."""
+    """One thread a process, and no log of torch's own."""
     torch.set_num_threads(1)
     logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
-    logging.getLogger("torch.export").setLevel(logging.CRITICAL + 1)
 
 
 def judged(seed: int, index: int, device: str) -> dict[str, Any]:
