@@ -7,13 +7,15 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help setup demo test test-slow test-gpu test-oldest test-newest lint format bench papers docs clean
+.PHONY: help setup demo test test-slow test-gpu test-oldest test-newest fuzz lint format \
+	bench papers docs clean
 
 help:
 	@echo "make demo       train and measure a small network on embedded data"
 	@echo "make test       the tests (under 10 minutes on two cores)"
 	@echo "make test-slow  the slow tests"
 	@echo "make test-oldest, test-newest  the tests with torch 2.11, with the newest torch"
+	@echo "make fuzz       N random networks of one SEED against dense references"
 	@echo "make lint       formatting, types, import layers"
 	@echo "make bench      benchmarks against a gradient and against other packages"
 	@echo "make papers     the papers' experiments, quick form; stored results compared"
@@ -50,6 +52,14 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
 		-c .venv-$*/constraints.txt '$(OTHER_TORCH)' -e '.[dev]'
 	OMP_NUM_THREADS=1 .venv-$*/bin/python -m pytest -n $(WORKERS)
+
+# It goes on where it stopped; FRESH=1 forgets what an earlier run found.
+N ?= 200
+SEED ?= 0
+JOBS ?= 2
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --count $(N) --seed $(SEED) --jobs $(JOBS) \
+		$(if $(FRESH),--fresh)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

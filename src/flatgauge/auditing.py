@@ -16,9 +16,9 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.measures.bounds import error_bar
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
-from flatgauge.results import Measurement, Report, Status, table
+from flatgauge.results import Measurement, Report, Status
 from flatgauge.run import asked_for, claims_of, measure
-from flatgauge.tables import html_table
+from flatgauge.tables import html_table, table
 from flatgauge.twins import families
 
 # Relative drift that rounding alone makes between twins, beside the error bars.

@@ -11,9 +11,9 @@ from flatgauge.errors import OptionError
 from flatgauge.measures.bounds import error_bar, is_lower_bound
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
-from flatgauge.results import Measurement, Report, format_value, table
+from flatgauge.results import Measurement, Report, format_value
 from flatgauge.run import asked_for, claims_of, measure
-from flatgauge.tables import html_table
+from flatgauge.tables import html_table, table
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2

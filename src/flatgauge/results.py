@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flatgauge.errors import FlatgaugeError
+from flatgauge.tables import table
 
 SCHEMA = "flatgauge-report-1"
 
@@ -292,17 +293,6 @@ def format_value(value: float | None, uncertainty: float | None = None) -> str:
         return "-"
     shown = f"{value:.6g}"
     return shown if uncertainty is None else f"{shown} ± {uncertainty:.1g}"
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Columns of text, aligned."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
-        for row in [head, *rows]
-    ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join(line.rstrip() for line in [lines[0], rule, *lines[1:]])
 
 
 def write_text(path: str | Path, text: str) -> None:

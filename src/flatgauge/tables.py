@@ -1,9 +1,20 @@
-"""Tables for notebooks."""
+"""Tables for terminals and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns of text, aligned."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
+        for row in [head, *rows]
+    ]
+    rule = "  ".join("-" * width for width in widths)
+    return "\n".join(line.rstrip() for line in [lines[0], rule, *lines[1:]])
 
 
 def html_table(

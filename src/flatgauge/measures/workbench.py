@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -23,15 +22,14 @@ from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
 from flatgauge.losses import RowLoss
+from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
 from flatgauge.objective import Objective
-from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
-from flatgauge.solvers.student import standard_error
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.uses import Matrices
-from flatgauge.vectors import Params, add, scale
+from flatgauge.vectors import Params
 
 T = TypeVar("T")
 REPLICATES = 5
@@ -42,33 +40,6 @@ EXACT_METHODS = ("exact", "basis")
 
 class NotApplicable(Exception):
     """Raised by a measure that is not defined here; the text is the reason."""
-
-
-@dataclass(frozen=True)
-class Curvature:
-    """A diagonal, and independent replicates of it where it is a random estimate.
-
-    `rounding` is what a loss's own rounding can amount to, where that shows.
-    """
-
-    mean: Params
-    replicates: list[Params]
-    method: str
-    status: Status
-    message: str
-    rounding: Params | None = None
-
-    def evaluate(
-        self, function: Callable[[Params], float]
-    ) -> tuple[float, float | None]:
-        """A function of the diagonal, and its error (None if it is exact)."""
-        value = function(self.mean)
-        if not self.replicates and self.rounding is not None:
-            ends = [add(self.mean, self.rounding, sign) for sign in (1.0, -1.0)]
-            return value, max(abs(function(end) - value) for end in ends)
-        if not self.replicates:
-            return value, None
-        return value, float(standard_error([function(r) for r in self.replicates]))
 
 
 class Workbench:
@@ -174,9 +145,9 @@ class Workbench:
 
         def replicate() -> Curvature:
             if exact:
-                return _combine([compute(self.seed)])
+                return combined([compute(self.seed)])
             first = REPLICATES * self.seed
-            return _combine([compute(first + index) for index in range(REPLICATES)])
+            return combined([compute(first + index) for index in range(REPLICATES)])
 
         return self.once(key, replicate)
 
@@ -277,20 +248,6 @@ class Workbench:
 
 def _sums(diagonal: Params) -> dict[str, float]:
     return {name: float(h.double().sum()) for name, h in diagonal.items()}
-
-
-def _combine(found: list[Diagonal]) -> Curvature:
-    """The mean of independent estimates, or the one exact diagonal."""
-    mean = found[0].values
-    for one in found[1:]:
-        mean = add(mean, one.values)
-    replicates = [one.values for one in found] if len(found) > 1 else []
-    first = found[0]
-    mean = scale(mean, 1 / len(found))
-    rounding = first.uncertainty if first.exact else None
-    return Curvature(
-        mean, replicates, first.method, first.status, first.message, rounding
-    )
 
 
 def effective_loss(objective: Objective, surrogate: str) -> str:

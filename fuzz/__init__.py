@@ -1,0 +1,1 @@
+"""Random networks, data and losses, measured against dense float64 references."""

@@ -1,0 +1,158 @@
+"""Whether a number is right, refused, or wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+import flatgauge as fg
+from flatgauge.results import Measurement
+from fuzz.losses import Loss
+from fuzz.parts import Use
+from fuzz.truth import NORMALIZED, Answer, Truth
+
+RIGHT, REFUSED, UNTRUSTED, WRONG = "right", "refused", "untrusted", "WRONG"
+# What an exact number may be off, relative to itself, and its curvatures, relative to
+# the largest: rounding alone.
+RELATIVE = {torch.float64: 1e-7, torch.float32: 2e-3}
+ROUNDING = {torch.float64: 1e-13, torch.float32: 1e-5}
+STANDARD_ERRORS = 4
+
+
+@dataclass
+class Finding:
+    """One judged number, claim or state."""
+
+    what: str
+    verdict: str
+    got: Any = None
+    want: Any = None
+    note: str = ""
+    slack: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict == WRONG
+
+    def to_dict(self) -> dict[str, Any]:
+        every = asdict(self).items()
+        return {k: v for k, v in every if k != "slack" and v not in (None, "")}
+
+
+def near(
+    what: str, got: float, answer: Answer, relative: float, spread: float = 0.0
+) -> Finding:
+    """Right if it is near one of the answers: within rounding and its own spread."""
+    if not math.isfinite(got):
+        return Finding(what, WRONG, got, answer.values, "not finite")
+    for value in answer.values:
+        if abs(got - value) <= relative * abs(value) + answer.slack + spread:
+            return Finding(what, RIGHT, got, value, slack=answer.slack)
+    return Finding(
+        what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}"
+    )
+
+
+def vectors_near(
+    what: str, got: torch.Tensor, want: torch.Tensor, relative: float, size: float
+) -> Finding:
+    """Right if the difference is small against the vector, and against `size`."""
+    off = float((got.double().cpu() - want).norm())
+    verdict = RIGHT if off <= relative * (float(want.norm()) + size) else WRONG
+    return Finding(what, verdict, off, None, f"norm {float(want.norm()):.3e}")
+
+
+def spread_of(found: Measurement) -> float:
+    """What a number says about its own error."""
+    own = found.uncertainty or 0.0
+    return STANDARD_ERRORS * own if found.status is fg.Status.ESTIMATED else own
+
+
+def judge(
+    request: str,
+    found: Measurement,
+    truth: Truth,
+    loss: Loss,
+    uses: dict[str, Use],
+    coupled: bool,
+    relative: float,
+) -> list[Finding]:
+    """The verdicts on one measurement: its value, and the parts that say they are known."""
+    if found.value is None:
+        return [Finding(request, REFUSED, note=found.message)]
+    if not found.status.trusted:
+        return [Finding(request, UNTRUSTED, found.value, note=found.status.name)]
+    if coupled and found.measure == "fisher-rao-norm":
+        return [Finding(request, WRONG, found.value, note="samples are coupled")]
+    wrong = _structure(request, found, loss, uses, truth)
+    if wrong:
+        return [wrong]
+    answer = _answer(found, truth, uses)
+    verdicts = [near(request, found.value, answer, relative, spread_of(found))]
+    smallest = answer.extra.get("smallest")
+    bound = found.details.get("smallest_error_bound")
+    if (
+        smallest is not None
+        and bound is not None
+        and fg.Status[found.details["smallest_status"]].trusted
+    ):
+        verdicts.append(
+            near(
+                f"{request}: smallest",
+                found.details["smallest"],
+                Answer([smallest], answer.slack),
+                relative,
+                bound,
+            )
+        )
+    return verdicts
+
+
+def _structure(
+    request: str, found: Measurement, loss: Loss, uses: dict[str, Use], truth: Truth
+) -> Finding | None:
+    """Layers that are none, layers left out without a word, losses that were not meant."""
+    seen = found.details.get("loss", "")
+    meant = loss.entropy or loss.given == NORMALIZED
+    if seen == NORMALIZED and not meant:
+        return Finding(request, WRONG, note=f"'{loss.name}' was taken for classes")
+    if found.measure not in ("normalized-sharpness", "spectral-norm-product"):
+        return None
+    layers = found.details["layers"]
+    unknown = [name for name in layers if name not in uses]
+    if unknown:
+        return Finding(request, WRONG, note=f"{unknown[0]} is not used as a matrix")
+    lost = [n for n, use in uses.items() if n not in layers and not use.optional]
+    if lost:
+        return Finding(request, WRONG, note=f"{lost[0]} is left out")
+    said = found.details.get("left_out")
+    silent = [n for n in uses if n not in layers and said is not None and n not in said]
+    if silent:
+        return Finding(request, WRONG, note=f"{silent[0]} is left out unsaid")
+    return None
+
+
+def _answer(found: Measurement, truth: Truth, uses: dict[str, Use]) -> Answer:
+    seen = "own"
+    if found.details.get("loss") == NORMALIZED:
+        seen = NORMALIZED
+    layers: Iterable[str] = found.details.get("layers", ())
+    if found.measure == "hessian-trace":
+        return truth.trace()
+    if found.measure == "hessian-spectral-norm":
+        return truth.extremes("euclidean")
+    if found.measure == "riemannian-spectral-norm":
+        return truth.extremes(found.options["metric"])
+    if found.measure == "matrix-normalized-sharpness":
+        return truth.matrix_sharpness(seen)
+    if found.measure == "normalized-sharpness":
+        return truth.sharpness(seen, layers, uses)
+    if found.measure == "fisher-rao-norm":
+        return truth.fisher_rao(found.options["diagonal"])
+    if found.measure == "spectral-norm-product":
+        return truth.norm_product(layers, uses)
+    raise ValueError(f"'{found.measure}' has no dense definition here.")
