@@ -75,8 +75,8 @@ def _type_of(parameter: inspect.Parameter, space: dict[str, Any]) -> Any:
             kind = parameter.empty
     if kind is parameter.empty or isinstance(kind, str):
         default = parameter.default
-        kind = Any if default in (None, parameter.empty) else type(default)
-    return kind
+        kind = object if default in (None, parameter.empty) else type(default)
+    return object if kind is Any else kind
 
 
 def _reading(value: Any, kind: Any) -> tuple[str, Callable[[], Any] | None]:
@@ -102,8 +102,7 @@ def _reading(value: Any, kind: Any) -> tuple[str, Callable[[], Any] | None]:
         return f"give {ADVICE[kind]}", (lambda: kind(value)) if _is(
             value, kind
         ) else None
-    free = kind is Any or not isinstance(kind, type)
-    fits = free or isinstance(value, kind)
+    fits = not inspect.isclass(kind) or isinstance(value, kind)
     wanted = "a name" if kind is str else f"a {getattr(kind, '__name__', kind)}"
     return f"give {wanted}", (lambda: value) if fits else None
 
