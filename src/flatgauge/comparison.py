@@ -11,7 +11,7 @@ from flatgauge.errors import OptionError
 from flatgauge.measures.bounds import error_bar, is_lower_bound
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
-from flatgauge.results import Measurement, Report, format_value
+from flatgauge.results import Measurement, Report
 from flatgauge.run import asked_for, claims_of, measure
 from flatgauge.tables import html_table, table
 

@@ -20,9 +20,9 @@ from flatgauge.comparison import Comparison, compare
 from flatgauge.datasets import digits
 from flatgauge.landscapes import landscape
 from flatgauge.objective import Objective
-from flatgauge.results import Report, format_value
+from flatgauge.results import Report
 from flatgauge.spectrum import spectral_density, spectrum_data
-from flatgauge.tables import table
+from flatgauge.tables import format_value, table
 from flatgauge.vectors import generator
 
 TRAIN = 1200

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flatgauge.errors import FlatgaugeError
-from flatgauge.tables import table
+from flatgauge.tables import format_value, table
 
 SCHEMA = "flatgauge-report-1"
 
@@ -281,18 +281,6 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     return str(value)
-
-
-def format_value(value: float | None, uncertainty: float | None = None) -> str:
-    """A number for people: six digits, with its uncertainty.
-
-    >>> format_value(3.14159265, 0.002)
-    '3.14159 ± 0.002'
-    """
-    if value is None:
-        return "-"
-    shown = f"{value:.6g}"
-    return shown if uncertainty is None else f"{shown} ± {uncertainty:.1g}"
 
 
 def write_text(path: str | Path, text: str) -> None:

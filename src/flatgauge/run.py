@@ -253,11 +253,11 @@ def describe(objective: Objective, seed: int) -> Provenance:
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         derivatives=objective.derivatives,
         coupled=objective.coupled,
-        batch_sizes=_in_words(objective.batch_sizes) if objective.coupled else "",
+        batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
     )
 
 
-def _in_words(sizes: tuple[int, ...]) -> str:
+def _sizes(sizes: tuple[int, ...]) -> str:
     """The sizes of batches in their order, such as "3 × 16, 1 × 2"."""
     runs = [(len(list(run)), size) for size, run in groupby(sizes)]
     return ", ".join(f"{count} × {size}" for count, size in runs)

@@ -1,9 +1,21 @@
-"""Tables for terminals and notebooks."""
+"""Numbers and tables for terminals and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+
+
+def format_value(value: float | None, uncertainty: float | None = None) -> str:
+    """A number for people: six digits, with its uncertainty.
+
+    >>> format_value(3.14159265, 0.002)
+    '3.14159 ± 0.002'
+    """
+    if value is None:
+        return "-"
+    shown = f"{value:.6g}"
+    return shown if uncertainty is None else f"{shown} ± {uncertainty:.1g}"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
