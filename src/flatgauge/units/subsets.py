@@ -10,6 +10,8 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import nnls
 
+# The ratio of weights that is still taken for a weighted mean.
+LEAST_WEIGHT = 1e-5
 # A function of some samples, by their indices.
 SubsetValue = Callable[[tuple[int, ...]], float]
 
@@ -59,8 +61,9 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
     if len(heavy) == count and _is_modular(found, count, tolerance):
         return Kind.SUM
     weights = _weights(matrix)
-    # A sample without weight would have no value of its own; a maximum gives such weights.
-    if weights.min() > 0 and np.abs(matrix @ weights).max() <= tolerance:
+    # A maximum is the limit of means whose weights are of ever other sizes.
+    real = weights.min() > LEAST_WEIGHT * weights.max()
+    if real and np.abs(matrix @ weights).max() <= tolerance:
         return Kind.WEIGHTED
     return Kind.COUPLED
 
