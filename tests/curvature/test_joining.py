@@ -290,3 +290,20 @@ def test_small_batches_are_joined_on_a_gpu():
     image = hessian @ {name: part.cuda() for name, part in vector.items()}
     assert hessian._read.batch_count == 1
     assert_close({n: t.cpu() for n, t in image.items()}, fg.Hessian(whole) @ vector)
+
+
+def test_coupled_batches_are_never_joined():
+    """Not even where the first samples do not show that they influence each other."""
+
+    class Late(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + x[45:].sum()
+
+    torch.manual_seed(0)
+    model = Late(X.shape[1], 3).to(X.dtype)
+    late = torch.cat([X, X[:50]])
+    labels = torch.cat([Y, Y[:50]])
+    parts = [(late[:50], labels[:50]), (late[50:], labels[50:])]
+    objective = fg.Objective(model, loader(parts))
+    assert objective.coupled
+    assert joined(objective, TRUTH, BUDGET) is objective

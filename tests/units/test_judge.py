@@ -15,6 +15,7 @@ from torch import nn
 import flatgauge as fg
 from fifty import X, Y, net
 from flatgauge.errors import LossError, NonFiniteError
+from flatgauge.losses.counting import BY_SAMPLES, BY_TARGETS
 from flatgauge.vectors import generator
 
 W = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
@@ -156,6 +157,14 @@ def test_ignored_targets_of_one_dimension(loss):
         assert objective.sample_count == 46
         assert objective.value() == pytest.approx(expected, rel=1e-12)
         assert not objective.coupled
+
+
+def test_targets_are_counted_only_where_some_are_ignored():
+    """Counting them waits for the device, which no recording survives."""
+    loss = MEANS["mean"]
+    assert fg.Objective(net(), (X, Y), loss).loss.countings == (BY_SAMPLES,)
+    some = torch.where(torch.arange(50) == 9, -100, Y)
+    assert fg.Objective(net(), (X, some), loss).loss.countings == (BY_TARGETS,)
 
 
 def test_a_target_of_minus_100_that_is_not_ignored():

@@ -63,6 +63,8 @@ class Judge:
         self._plain = loss.plain is not None
         self._wide = dtype == torch.float32
         self._possible = list(loss.countings)
+        # Those that count as the first does, on these data.
+        self._alike = list(loss.countings)
         self._rows, self._weight = 0, 0.0
         self._error, self._size = 0.0, 0.0
         self._pool = Pool()
@@ -80,7 +82,11 @@ class Judge:
             self._wide = self._wide and is_wide(self.loss, outputs, targets, self.dtype)
             first = self.loss.countings[0]
             self._rows += first.rows(outputs, targets)
-            self._weight += first.weight(outputs, targets)
+            weight = first.weight(outputs, targets)
+            self._weight += weight
+            self._alike = [
+                one for one in self._alike if one.weight(outputs, targets) == weight
+            ]
             samples = sliced(outputs, targets) or self._alone(batch)
             if samples is None:
                 self.coupled = True
@@ -108,7 +114,11 @@ class Judge:
                 self._check(mixed)
             if not self._possible:
                 self._refuse_or_couple()
-        counting = (self._possible or self.loss.countings)[0]
+        possible = self._possible or list(self.loss.countings)
+        alike = [one for one in possible if one in self._alike]
+        # The last of those that are the same is the simplest: samples need no wait for
+        # the device, so that a pass can be recorded.
+        counting = alike[-1] if possible[0] in self._alike else possible[0]
         weighted = counting.weights is not None and self._weight > 0
         return replace(
             self.loss,

@@ -10,6 +10,8 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import nnls
 
+# The ratio of weights that is still taken for a weighted mean.
+LEAST_WEIGHT = 1e-5
 # A function of some samples, by their indices.
 SubsetValue = Callable[[tuple[int, ...]], float]
 
@@ -40,7 +42,7 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
     heavy = [i for i in everyone if math.isfinite(single[i])]
     sets = [set(pair) for pair in combinations(everyone, 2)]
     sets += [set(triple) for triple in combinations(everyone, 3)] + [set(everyone)]
-    found = {tuple(sorted(one)): value(tuple(sorted(one))) for one in sets}
+    found = {_sorted(*one): value(_sorted(*one)) for one in sets}
     found |= {(i,): single[i] for i in everyone}
     rows = []
     for subset, whole in found.items():
@@ -59,8 +61,9 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
     if len(heavy) == count and _is_modular(found, count, tolerance):
         return Kind.SUM
     weights = _weights(matrix)
-    # A sample without weight would have no value of its own; a maximum gives such weights.
-    if weights.min() > 0 and np.abs(matrix @ weights).max() <= tolerance:
+    # A maximum is the limit of means whose weights are of ever other sizes.
+    real = weights.min() > LEAST_WEIGHT * weights.max()
+    if real and np.abs(matrix @ weights).max() <= tolerance:
         return Kind.WEIGHTED
     return Kind.COUPLED
 
@@ -69,10 +72,18 @@ def _is_modular(
     found: dict[tuple[int, ...], float], count: int, tolerance: float
 ) -> bool:
     defects = [
-        found[i, j] + found[j, k] - found[i, j, k] - found[j,]
-        for i, j, k in combinations(range(count), 3)
+        found[_sorted(j, i)]
+        + found[_sorted(j, k)]
+        - found[_sorted(i, j, k)]
+        - found[j,]
+        for triple in combinations(range(count), 3)
+        for i, j, k in (triple, triple[1:] + triple[:1], triple[2:] + triple[:2])
     ]
     return max(map(abs, defects)) <= tolerance
+
+
+def _sorted(*members: int) -> tuple[int, ...]:
+    return tuple(sorted(members))
 
 
 def _weights(matrix: np.ndarray) -> np.ndarray:
