@@ -13,7 +13,7 @@ from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.results import Measurement, Report
 from flatgauge.run import asked_for, claims_of, measure
-from flatgauge.tables import html_table, table
+from flatgauge.tables import format_value, html_table, table
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2
