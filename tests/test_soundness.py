@@ -193,6 +193,14 @@ class TestReach:
         with pytest.raises(ModelError, match="'weight' through a reference of its own"):
             fg.Objective(Past(), (X, Y))
 
+    def test_read_through_a_view_that_was_made_before(self):
+        model = self.Tied()
+        model.tied = [model.enc.weight.T]
+        with pytest.raises(
+            ModelError, match=r"shape \(6, 6\)\), .*compute it in forward"
+        ):
+            fg.Objective(model, (X, Y))
+
     def test_tied_by_attributes_is_fine(self):
         model = self.Tied()
         model.tied = nn.ParameterList([model.enc.weight])
