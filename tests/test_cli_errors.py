@@ -101,6 +101,7 @@ CASES = [
     ("measure {net}:model {net}:data --dtype half", "use float32 or float64"),
     ("measure {net}:model {net}:data --device moon", "device 'moon' cannot be used"),
     ("measure {net}:model {net}:data --mode test", "mode= is 'test'"),
+    ("measure {net}:model {net}:data --derivatives no", "derivatives= is 'no'"),
     ("measure {net}:model {net}:data --seed one", "Invalid value for '--seed'"),
     ("measure {net}:model {net}:data --max-samples 0", "--max-samples"),
     ("measure {net}:model {net}:data --batch-size -1", "--batch-size"),

@@ -103,5 +103,16 @@ def test_no_second_derivative_leaves_the_first_to_be_checked():
             return slope * 2
 
     assert verdict(lambda w, b: Once.apply(w.sin()).sum() + b.sum()) is Verdict.AGREES
+
+    class Numbers(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, slope):
+            return torch.from_numpy(2 * slope.numpy())
+
+    assert verdict(lambda w, b: Numbers.apply(w.sin()).sum()) is Verdict.AGREES
     wrong = nn.Sequential(nn.Hardsigmoid()).double()
     assert verdict(lambda w, b: (wrong(w) * w.detach()).sum()) is Verdict.DIFFERS

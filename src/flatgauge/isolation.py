@@ -26,6 +26,9 @@ from torch.utils.data import DataLoader
 from flatgauge.errors import ModelError
 from flatgauge.vectors import graph_nodes
 
+# Marks the copy of a tensor that a model keeps and that was computed from others.
+STALE = "_flatgauge_stale"
+
 
 def private_copy(model: nn.Module) -> nn.Module:
     """A deep copy that shares nothing with `model` and carries no gradients.
@@ -41,6 +44,7 @@ def private_copy(model: nn.Module) -> nn.Module:
         for tensor in _plain_tensors(vars(module))
         if tensor.grad_fn is not None
     }
+    stale = list(cached.values())
     try:
         # A model that rebuilds itself draws random numbers.
         with _random_states_kept(torch.device("cpu")):
@@ -53,6 +57,9 @@ def private_copy(model: nn.Module) -> nn.Module:
         ) from error
     for parameter in twin.parameters():
         parameter.grad = None
+    for tensor in stale:
+        # So that a loss that reads one is found: see `check_private`.
+        setattr(tensor.requires_grad_(), STALE, True)
     for module in twin.modules():
         # They may change gradients, and report to the user's own code.
         module._backward_hooks.clear()
@@ -64,11 +71,19 @@ def check_private(total: Tensor, model: nn.Module) -> None:
     """Refuse a loss that was computed with the user's own parameters, not with ours.
 
     Raises:
-        ModelError: if the graph of `total` leads to a parameter of `model`.
+        ModelError: if the graph of `total` leads to a parameter of `model`, or to a tensor
+            that was computed from its parameters before.
     """
     own = {id(parameter): name for name, parameter in model.named_parameters()}
     for node in graph_nodes([total]):
-        name = own.get(id(getattr(node, "variable", None)))
+        variable: Any = getattr(node, "variable", None)
+        if getattr(variable, STALE, False):
+            raise ModelError(
+                "the model reads a tensor that it once computed from its parameters (an "
+                f"attribute of shape {tuple(variable.shape)}), so they cannot be replaced "
+                "there: compute it in forward."
+            )
+        name = own.get(id(variable))
         if name is not None:
             raise ModelError(
                 f"the loss reads your model's own '{name}' (a closure over the model?), "

@@ -8,6 +8,7 @@ in it, on at most four samples where the batch can be cut, at a point beside the
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -153,7 +154,10 @@ def check_sound(
         if len(unused_in(total, leaves)) < len(leaves):
             if derivatives == AS_GIVEN:
                 return AS_GIVEN
-            return UNDECIDED if few is None else few.check_derivatives()
+            # What a user's code warns of in a pass, it said in those before.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return UNDECIDED if few is None else few.check_derivatives()
     raise ModelError(
         "the loss does not depend on any of the chosen parameters: check params=, and that "
         "forward= uses the model that it is given."
