@@ -4,8 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Two test workers with one thread each are faster here than one with two.
-WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 .PHONY: help setup demo test test-slow test-gpu test-oldest test-newest fuzz lint format \
 	bench papers docs clean
@@ -44,6 +43,7 @@ test-gpu: $(READY)
 # The tests of `make test` with another torch, in an environment of its own. Both bring
 # their CUDA packages, several GB; pip is asked every time, so that the newest is the newest.
 # Its setuptools is its own: 2.11 wants one below 82.
+.PHONY: test-oldest test-newest
 test-oldest: OTHER_TORCH := torch==2.11.*
 test-newest: OTHER_TORCH := torch
 test-oldest test-newest: test-%:
@@ -51,7 +51,7 @@ test-oldest test-newest: test-%:
 	grep -v -E '^(torch|setuptools)==' constraints.txt > .venv-$*/constraints.txt
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade \
 		-c .venv-$*/constraints.txt '$(OTHER_TORCH)' -e '.[dev]'
-	OMP_NUM_THREADS=1 .venv-$*/bin/python -m pytest -n $(WORKERS)
+	$(subst $(BIN),.venv-$*/bin,$(PYTEST))
 
 # It goes on where it stopped; FRESH=1 forgets what an earlier run found.
 N ?= 200

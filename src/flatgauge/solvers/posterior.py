@@ -66,7 +66,7 @@ def tensor_block(
         grid: for the prior's σ_P.
 
     >>> block = tensor_block(torch.ones(4), 1.0, 4.0, 100.0, ScaleGrid(2.0))
-    >>> block.variance.tolist()
+    >>> block.variance.round(decimals=9).tolist()
     [1.0, 1.0, 1.0, 1.0]
     """
     count = weight.numel()

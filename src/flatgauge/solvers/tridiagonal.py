@@ -22,7 +22,7 @@ def diagonalized(
         diagonal: m numbers.
         beside: the m - 1 numbers above and below the diagonal.
 
-    >>> diagonalized([1.0, 1.0], [2.0])[0].tolist()
+    >>> diagonalized([1.0, 1.0], [2.0])[0].round(12).tolist()
     [-1.0, 3.0]
     """
     if len(diagonal) == 1:

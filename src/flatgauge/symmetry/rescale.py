@@ -182,8 +182,10 @@ def flattest_trace(diagonal: Params, chain: Chain) -> FlattestTrace:
 
     >>> from flatgauge.symmetry.chain import Layer
     >>> chain = Chain((Layer("a"), Layer("b")))
-    >>> flattest_trace({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([9.0])}, chain)
-    FlattestTrace(trace=12.0, alphas=(0.816496580927726, 1.224744871391589))
+    >>> diagonal = {"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([9.0])}
+    >>> found = flattest_trace(diagonal, chain)
+    >>> round(found.trace, 9), [round(alpha, 9) for alpha in found.alphas]
+    (12.0, [0.816496581, 1.224744871])
     """
     sums = {
         name: float(tensor.detach().double().sum()) for name, tensor in diagonal.items()
