@@ -11,7 +11,7 @@ from fuzz import dense, shared
 from fuzz.draw import Draw
 from fuzz.parts import Part, Use, collect
 from fuzz.sequences import Attention, Recurrent, TimeFirst, Tokens
-from fuzz.stems import Convolutions, Stem, Vector
+from fuzz.stems import Convolutions, DoesNotFit, Stem, Vector
 from fuzz.unsound import unsound
 
 STEMS: list[tuple[float, type[Stem]]] = [
@@ -24,7 +24,7 @@ PARTS: list[tuple[float, type[Part]]] = [
     (0.7, dense.Masked), (0.7, dense.LowRank), (1, dense.InPlace), (0.4, dense.Lower),
     (0.3, dense.Again), (0.5, dense.Folded), (0.5, dense.Nested), (1.5, shared.Sliced),
     (1, shared.Stacked), (1.5, shared.Heads), (0.5, shared.Viewed),
-    (0.7, shared.Shared), (0.7, shared.Transposed), (0.5, shared.Mixed),
+    (0.7, shared.Shared), (1, shared.Transposed), (0.5, shared.Mixed),
     (0.7, shared.SoftExperts), (2, shared.Experts), (1, shared.Sleeping),
 ]  # fmt: skip
 UNSOUND = 0.06
@@ -71,8 +71,11 @@ def generate(draw: Draw, outputs: int) -> Generated:
     """A network of at most `MOST_PARAMETERS` parameters."""
     while True:
         # Modules draw from the global generator when they are made.
-        with torch.random.fork_rng(devices=[]):
-            found = _attempt(draw, outputs)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                found = _attempt(draw, outputs)
+        except DoesNotFit:
+            continue
         count = sum(p.numel() for p in found.model.parameters())
         if 4 <= count <= MOST_PARAMETERS:
             return found

@@ -164,11 +164,13 @@ def _products(
 
     product("hessian product", lambda: fg.Hessian(objective), truth.hessian)
     rows = sum(y.shape[:2].numel() if y.ndim > 1 else len(y) for _, y in task.batches)
-    if rows * task.network.model.head.out_features <= MOST_ROWS and not task.coupled:
-        if task.loss.given in NAMED:
-            product("gauss-newton product", lambda: fg.GaussNewton(objective),
-                    lambda: truth.gauss_newton)  # fmt: skip
-            product("fisher product", lambda: fg.Fisher(objective), fisher)
+    few = rows * task.network.model.head.out_features <= MOST_ROWS
+    if few and not task.coupled and task.loss.given in NAMED:
+        gauss_newton = "gauss-newton product"
+        product(
+            gauss_newton, lambda: fg.GaussNewton(objective), lambda: truth.gauss_newton
+        )
+        product("fisher product", lambda: fg.Fisher(objective), fisher)
     return found
 
 

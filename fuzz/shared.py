@@ -132,7 +132,7 @@ class Transposed(Part):
         self.linear = nn.Linear(n, width)
         self.act = activation(draw)
         # Where the list is, no attribute names the parameter a second time.
-        self.past = draw.chance(0.4)
+        self.past = draw.chance(0.6)
         self.tied = [self.linear.weight] if self.past else None
         self.facts = Facts([Use("linear.weight")], label=f"tied, past: {self.past}")
 

@@ -9,6 +9,10 @@ from fuzz.draw import Draw
 from fuzz.parts import Facts, Use, activation, chunks, whole
 
 
+class DoesNotFit(Exception):
+    """The kernels drawn are larger than what they would read."""
+
+
 class Stem(nn.Module):
     """Maps raw inputs [N, ...] to features [N, width], or [N, T, width] by token."""
 
@@ -64,11 +68,13 @@ class Convolutions(Stem):
             self.facts.inner = None
             self.facts.coupled = isinstance(self.norm, nn.BatchNorm1d | nn.BatchNorm2d)
         self.facts.opens, self.facts.units = free, channels
-        with torch.no_grad():
-            was = self.training
-            self.eval()
-            self.width = self(torch.zeros(2, *self._shape())).shape[1]
-            self.train(was)
+        try:
+            with torch.no_grad():
+                example = self.eval()(torch.zeros(2, *self._shape()))
+        except RuntimeError as error:
+            raise DoesNotFit from error
+        self.width = example.shape[1]
+        self.train()
         plain = type(self.norm).__name__
         self.facts.label = f"{', '.join(words)}, {plain}, pool {self.pool}"
 
