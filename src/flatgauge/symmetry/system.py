@@ -35,14 +35,22 @@ class Gauge:
     start: int
     stop: int
 
-    def shift(self, scale: Scale) -> float:
-        """By how much a unit shift of the block shifts `scale`."""
-        inside = 0.0
+    def frees(self, scale: Scale, shared: int, offsets: int) -> bool:
+        """Whether its shifts move `offsets` parts of a scale independently.
+
+        Args:
+            scale: with one part for each index of its first dimensions.
+            shared: how many dimensions those are.
+            offsets: the number of parts that differ.
+        """
+        inside, blocks = 0.0, 1
         for coefficient, label in scale.terms:
             (small,) = squeeze([label])
             if small.numel() and self.start <= int(small.max()) < self.stop:
                 inside += coefficient
-        return inside
+                heads = small[(slice(None),) * shared + (0,) * (small.ndim - shared)]
+                blocks = int(heads.unique().numel())
+        return inside != 0 and self.count == offsets == blocks
 
 
 class System:

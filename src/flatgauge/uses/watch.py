@@ -71,9 +71,14 @@ class Watcher(TorchDispatchMode):
         for tensor in tensors_in(tree):
             self._learn(tensor, Made(data=True))
 
-    def described(self) -> dict[str, Matrices]:
-        """The parameters that are used as matrices."""
-        self._outputs.tell_apart()
+    def described(self, apart: bool = True) -> dict[str, Matrices]:
+        """The parameters that are used as matrices.
+
+        Args:
+            apart: whether query, key and value of one matrix are told apart.
+        """
+        if apart:
+            self._outputs.tell_apart()
         found = {
             name: seen.describe(self._counts[name]) for name, seen in self._seen.items()
         }

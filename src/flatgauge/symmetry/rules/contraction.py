@@ -92,7 +92,7 @@ def _usable_gauge(
         offsets *= inner.shape[dim] if inner.varies(dim) else 1
     for name in sorted(names):
         gauge = site.system.open_gauges.get(name)
-        if gauge and offsets in (1, gauge.count) and gauge.shift(inner) != 0:
+        if gauge and gauge.frees(inner, shared, offsets):
             return name
     return None
 
