@@ -135,7 +135,7 @@ def _generators(reading: Interpretation, layout: Layout) -> Generators:
     """Solve: first up to eps, then modulo shifts without effect, then exactly."""
     system = reading.system
     basis = null_space(*system.equations()).matrix
-    if system.open_gauges:
+    if system.open_gauges or system.loose:
         effects = layout.moved(layout.scales) @ basis
         basis = basis[:, null_space(effects).determined]
     exact = null_space(system.exact_equations() @ basis)

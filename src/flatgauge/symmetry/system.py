@@ -60,11 +60,13 @@ class System:
         count: The number of variables so far; variable 0 is always zero.
         open_gauges: Parameters whose row and column variables may still be shifted
             together without changing the parameter.
+        loose: Whether there are other variables that may move without any effect.
     """
 
     def __init__(self) -> None:
         self.count = 1
         self.open_gauges: dict[str, Gauge] = {}
+        self.loose = False
         self._equations: list[tuple[Array, Array]] = []
         self._exact_only: list[tuple[Array, Array]] = []
         self._tags: list[tuple[str, Array]] = []
@@ -112,6 +114,15 @@ class System:
                 torch.stack([label == ANY for label in labels]).any(dim=0), ANY
             )
         return Scale(scale.shape, ((1.0, fresh.expand(scale.shape)),), scale.zeros)
+
+    def constant_along(self, like: Scale, dims: Sequence[int]) -> Scale:
+        """A scale of new variables that varies as `like` does, but not along `dims`."""
+        self.loose = True
+        sizes = [
+            size if like.varies(dim) and dim not in dims else 1
+            for dim, size in enumerate(like.shape)
+        ]
+        return Scale(like.shape, ((1.0, self.variables(sizes).expand(like.shape)),))
 
     def tag(self, scale: Scale, name: str) -> None:
         """Remember that the variables of `scale` play the part `name`."""
