@@ -131,9 +131,11 @@ def audit(
         An `Audit`; its `report` holds the base measurements.
     """
     asked = asked_for(requests)
+    known = families(objective)
+    partly = {family.kind for family in known if not family.complete}
     moved = [
         family.twin(seed + index, spread)
-        for family in families(objective)
+        for family in known
         for index in range(elements)
     ]
     count = len(moved) + 1 + (sharpen_by is not None)
@@ -155,7 +157,7 @@ def audit(
             drift[request, twin.kind, twin.exact].append(found)
     tolerance = ROUNDING[objective.dtype]
     rows = [
-        _judge(request, kind, exact, base[request], found, tolerance)
+        _judge(request, kind, exact, base[request], found, tolerance, kind in partly)
         for (request, kind, exact), found in sorted(
             drift.items(), key=lambda item: (asked.index(item[0][0]), item[0][1:])
         )
@@ -176,6 +178,7 @@ def _judge(
     base: Measurement,
     moved: list[Measurement],
     tolerance: float,
+    partly: bool,
 ) -> AuditRow:
     logarithmic = find_measure(base.measure).logarithmic
     claimed = exact and kind in claims_of(base)
@@ -197,7 +200,8 @@ def _judge(
     shown = f"×{factor:.3g}" if math.isfinite(factor) else "by a change of sign"
     if claimed:
         verdict = "claim violated" if drifted else "holds"
-        text = f"claim violated ({shown}): please report this" if drifted else "holds"
+        text = "holds on those found; there may be more" if partly else "holds"
+        text = f"claim violated ({shown}): please report this" if drifted else text
     elif drifted and factor > 1 + VISIBLE:
         verdict, reason = "moves", "not claimed" if exact else "holds only up to eps"
         text = f"moves {shown} ({reason})"

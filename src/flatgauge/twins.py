@@ -47,12 +47,16 @@ class Twin:
 
 @dataclass(frozen=True)
 class Family:
-    """All twins of one kind: a random one for each seed."""
+    """All twins of one kind: a random one for each seed.
+
+    `complete` is False where the network may have more symmetries of this kind.
+    """
 
     kind: str
     exact: bool
     original: Objective
     move: Move
+    complete: bool = True
 
     def twin(self, seed: int = 0, spread: float = 0.5) -> Twin:
         """Move along a random element with log-scales of this standard deviation."""
@@ -66,12 +70,12 @@ def families(objective: Objective) -> list[Family]:
     """A family for each kind of symmetry that this network can be shown to have."""
     found: list[Family] = []
 
-    def offer(kind: str, move: Move, exact: bool = True) -> None:
-        found.append(Family(kind, exact, objective, move))
+    def offer(kind: str, move: Move, exact: bool = True, complete: bool = True) -> None:
+        found.append(Family(kind, exact, objective, move, complete))
 
     group = symmetries(objective, batchnorm="eps-corrected")
     for kind in group.kinds:
-        offer(kind, _rescaling(objective, group, kind))
+        offer(kind, _rescaling(objective, group, kind), complete=group.complete)
     joint = symmetries(objective, batchnorm="joint")
     if joint.approximate_dimension > joint.dimension:
         offer("node-rescale", _rescaling(objective, joint, None), exact=False)

@@ -140,7 +140,7 @@ def test_groups_and_kernel_positions():
     parts = matrix_posteriors(matrix, h, weight)
     blocks = [part.block(7.0, 100.0, GRID) for part in parts]
     assert [part.positions for part in parts] == [4, 4]
-    variance = matrix.laid_out([block.variance for block in blocks], 0.0, weight)
+    variance = matrix.laid_out([block.variance for block in blocks], weight)
     assert variance.shape == weight.shape
     assert torch.equal(variance[2:, :, 0, 1], blocks[1].variance)
     equal = float((weight.square() / variance).sum()) / 2

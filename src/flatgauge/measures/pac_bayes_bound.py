@@ -231,8 +231,7 @@ def _deviation(used: Matrices | None, blocks: list[Block], weight: Tensor) -> Te
     roots = [block.variance.sqrt() for block in blocks]
     if used is None:
         return roots[0].to(weight)
-    count = len(used.parts)
-    return used.laid_out(roots[:count], sum(roots[count:]), weight)
+    return used.laid_out(roots, weight)
 
 
 def _choose(

@@ -168,7 +168,7 @@ class NoiseScales:
         for (name, _), x, y in self._parts(logs):
             roots[name].append(((x[:, None] + y) / 2).exp())
         return {
-            name: matrix.laid_out(roots[name], 0.0, self.objective.parameters[name])
+            name: matrix.laid_out(roots[name], self.objective.parameters[name])
             for name, matrix in self.matrices.items()
         }
 

@@ -18,6 +18,7 @@ from flatgauge.symmetry.graph import Output, aliases
 from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
+from flatgauge.symmetry.matrices import used_matrices
 from flatgauge.symmetry.parameters import fixed_tensors
 from flatgauge.symmetry.solve import null_space
 from flatgauge.symmetry.verify import verify
@@ -77,8 +78,13 @@ def symmetries(
     >>> group.dimension, group.layer_dimension
     (8, 1)
     """
+    if isinstance(model, Objective) and example_inputs is None:
+        given = {"strict": strict, "batchnorm": batchnorm, "output": output}
+        try:
+            return symmetries(model, _example(model, EXAMPLES), **given)
+        except SymmetryError:
+            return symmetries(model, _example(model, None), **given)
     if isinstance(model, Objective):
-        example_inputs = _example(model) if example_inputs is None else example_inputs
         model = model.model()
     if example_inputs is None:
         raise OptionError("symmetries(model) needs example inputs: pass them second.")
@@ -108,8 +114,9 @@ def discover(
         )
     with attention_fast_path_off():
         graph = capture(model, args, kwargs, output)
+        used = used_matrices(model, args, kwargs)
     fixed = fixed_tensors(graph, model)
-    reading = interpret(graph, fixed, strict=strict, batchnorm=batchnorm)
+    reading = interpret(graph, fixed, used, strict=strict, batchnorm=batchnorm)
     layout = Layout(reading.scales, reading.system.count)
     generators = _generators(reading, layout)
     return Group(
@@ -128,7 +135,7 @@ def _generators(reading: Interpretation, layout: Layout) -> Generators:
     """Solve: first up to eps, then modulo shifts without effect, then exactly."""
     system = reading.system
     basis = null_space(*system.equations()).matrix
-    if system.open_gauges:
+    if system.open_gauges or system.loose:
         effects = layout.moved(layout.scales) @ basis
         basis = basis[:, null_space(effects).determined]
     exact = null_space(system.exact_equations() @ basis)
@@ -136,15 +143,16 @@ def _generators(reading: Interpretation, layout: Layout) -> Generators:
     return Generators(layout, sparse.csc_array(columns), exact.dimension, system.tags())
 
 
-def _example(objective: Objective) -> Inputs:
-    """A few samples of the objective's first batch."""
+def _example(objective: Objective, count: int | None) -> Inputs:
+    """A few samples of the objective's first batch, or all of them."""
     if objective.network.forward is not None:
         raise SymmetryError(
             "the objective calls the model through forward=, which is not looked into: "
             "use symmetries(model, example_inputs)."
         )
     with objective.isolated():
-        batch = few_samples(next(objective.batches()), EXAMPLES)
+        batch = next(objective.batches())
+        batch = batch if count is None else few_samples(batch, count)
     return tuple(batch.inputs) if isinstance(batch.inputs, list) else batch.inputs
 
 

@@ -25,6 +25,9 @@ def export_graph(
 
     `run_decompositions({})` decomposes nothing: it turns in-place operations, also those
     through a view, into functional ones.
+
+    Raises:
+        SymmetryError: if the sizes of tensors depend on the inputs.
     """
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -91,10 +94,8 @@ def _node(entry: fx.Node, environment: dict[fx.Node, Any]) -> Node:
 
 def _values(meta: Any) -> Any:
     if isinstance(meta, Tensor):
-        if not all(isinstance(size, int) for size in meta.shape):
-            raise SymmetryError(
-                "the size of a tensor depends on the values of others: watch it run."
-            )
+        if not all(type(size) is int for size in meta.shape):
+            raise SymmetryError("the sizes of its tensors depend on the inputs.")
         return Value(meta.shape, meta.dtype)
     if isinstance(meta, list | tuple):
         return [_values(item) for item in meta]

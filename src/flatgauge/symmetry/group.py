@@ -35,6 +35,7 @@ class Group:
         generators: A basis of the approximate group that starts with one of the exact.
         pinned: Places where scales are fixed, with the number of times.
         unsupported: Operators without a rule and their modules, with the number of calls.
+        coarse: Places where scales are held together for want of knowledge.
         batchnorm: The variant of batch normalization that was asked for.
         front_end: "export" or "dispatch": how the network was read.
         rounded: Whether the network computes in less than its parameters' precision.
@@ -56,6 +57,7 @@ class Group:
         self.generators = generators
         self.pinned: Mapping[Pin, int] = findings.pinned
         self.unsupported: Mapping[tuple[str, str], int] = findings.unsupported
+        self.coarse: Mapping[Pin, int] = findings.coarse
         self.batchnorm = batchnorm
         self.front_end = front_end
         self.rounded = rounded
@@ -72,6 +74,11 @@ class Group:
     def dimension(self) -> int:
         """The dimension of the exact group."""
         return self.generators.exact
+
+    @property
+    def complete(self) -> bool:
+        """Whether these are all diagonal rescalings; else the count says "at least"."""
+        return not self.unsupported and not self.coarse
 
     @property
     def approximate_dimension(self) -> int:
@@ -190,7 +197,7 @@ class Group:
         lines = [
             f"{'rescalings of':<18}{'exact':>9}{'up to eps':>12}",
             *(f"{name:<18}{exact[name]:>9}{every[name]:>12}" for name in sorted(every)),
-            f"{'all':<18}{self.dimension:>9}{self.approximate_dimension:>12}",
+            f"{self._total:<18}{self.dimension:>9}{self.approximate_dimension:>12}",
             f"{'whole tensors':<18}{self.layer_dimension:>9}",
             f"batch norm: {self.batchnorm}; read by {self.front_end}; outputs change by "
             f"{self.error:.1e} (exact), {self.approximate_error:.1e} (up to eps)",
@@ -206,15 +213,24 @@ class Group:
             f"not understood: {operator} in '{module}' x {count}"
             for (operator, module), count in self.unsupported.items()
         )
+        lines.extend(
+            f"held together by {place.operator} in '{place.module}' x {count}: "
+            f"{place.reason}"
+            for place, count in self.coarse.items()
+        )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         exact = Counter(self.generators.labels[: self.dimension])
         every = Counter(self.generators.labels)
         rows = [(name, str(exact[name]), str(every[name])) for name in sorted(every)]
-        rows.append(("all", str(self.dimension), str(self.approximate_dimension)))
+        rows.append((self._total, str(self.dimension), str(self.approximate_dimension)))
         note = f"{self.layer_dimension} of them scale whole tensors."
         return html_table(("rescalings of", "exact", "up to eps"), rows, note)
+
+    @property
+    def _total(self) -> str:
+        return "all" if self.complete else "all, at least"
 
     def _columns(self, approximate: bool) -> Matrix:
         count = self.approximate_dimension if approximate else self.dimension

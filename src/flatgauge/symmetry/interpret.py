@@ -17,6 +17,7 @@ from flatgauge.symmetry.parameters import buffer_scales, parameter_scales
 from flatgauge.symmetry.rules import find_rule
 from flatgauge.symmetry.site import Findings, Integers, Pin, Site
 from flatgauge.symmetry.system import System
+from flatgauge.uses import Matrices
 
 FOLD_LIMIT = 2**22
 """Integer tensors with more entries than this are not computed ahead."""
@@ -42,13 +43,19 @@ class Interpretation:
 
 
 def interpret(
-    graph: Graph, fixed: Mapping[str, str], *, strict: bool, batchnorm: str
+    graph: Graph,
+    fixed: Mapping[str, str],
+    used: Mapping[str, Matrices],
+    *,
+    strict: bool,
+    batchnorm: str,
 ) -> Interpretation:
     """Apply the rule of every operator of `graph` in order.
 
     Args:
         graph: The program.
         fixed: Parameters and buffers that cannot be rescaled, with the reason.
+        used: The matrices that parameters are used as.
         strict: Whether to raise where an operator has no rule.
         batchnorm: The variant of batch normalization.
 
@@ -56,7 +63,7 @@ def interpret(
         SymmetryError: if `strict` and an operator has no rule.
     """
     system, findings = System(), Findings()
-    parameters = parameter_scales(graph, system, fixed)
+    parameters = parameter_scales(graph, system, fixed, used, findings)
     buffers = buffer_scales(graph, system, batchnorm, fixed)
     known: dict[Value, Scale | Integers] = {}
     for value, tensor in graph.constants.items():

@@ -17,6 +17,7 @@ from flatgauge.symmetry.exported import PREFIX
 from flatgauge.symmetry.graph import Graph, Node, Selected, Value
 
 READERS = ("aten::_local_scalar_dense", "aten::is_nonzero")
+CHOOSERS = ("aten::nonzero", "aten::masked_select", "aten::index")
 ESCAPES = ("numpy", "tolist", "__array__", "data_ptr", "__dlpack__")
 
 
@@ -27,8 +28,9 @@ def watch_graph(
 
     Raises:
         SymmetryError: if the run fails, if it writes into memory that another living
-            tensor shares, or if it reads numbers out of tensors that depend on the
-            inputs or parameters, as a branch does: other inputs may take another path.
+            tensor shares, if it reads numbers out of tensors that depend on the inputs
+            or parameters, as a branch does (other inputs may take another path), or if
+            a part of it is reached by none of the inputs.
     """
     args, kwargs = pytree.tree_map(_copy, (args, dict(kwargs)))
     recorder = _Recorder(model, (args, kwargs))
@@ -120,9 +122,14 @@ class _Recorder(TorchDispatchMode):
         written = self._written(func, args, kwargs)
         result = func(*args, **kwargs)
         name, target = func._schema.name, func
-        # A size that depends on values is a branch, too: other samples, other rows.
-        if name in READERS or torch.Tag.dynamic_output_shape in func.tags:
+        if name in READERS:
             self._refuse_branch(inputs)
+        if name in CHOOSERS and args[0].numel() and not result.numel():
+            raise SymmetryError(
+                f"module '{self._modules[-1]}' chose no sample of the example inputs for a "
+                "part of the network, so nothing is seen of that part: pass inputs that "
+                "reach all of it."
+            )
         if written is not None:
             name, target = self._functional(func)
             outputs: tuple[Value | None, ...] = (self._new(written),)

@@ -3,7 +3,9 @@
 A matrix that takes part in a contraction can only be scaled as W'[o, i] =
 exp(a[o] - b[i]) W[o, i]: from A[m, k] + B[k, n] = C[m, n] for all k it follows that A
 and B are sums of a function of the first and one of the second index. Shifting a and b
-together changes nothing; this *gauge* is fixed at the first contraction.
+together changes nothing; this *gauge* is fixed at the first contraction. A parameter
+that is used as several matrices has rows and columns for each. What is not used as
+matrices is scaled entry by entry, which is always enough.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import torch
 from torch import nn
 
 from flatgauge.symmetry.graph import Graph, Node, Value
-from flatgauge.symmetry.labels import Scale, unscaled
-from flatgauge.symmetry.system import Gauge, System
+from flatgauge.symmetry.labels import Scale, settle, unscaled
+from flatgauge.symmetry.site import Findings, Pin
+from flatgauge.symmetry.system import ZERO, Gauge, System
+from flatgauge.uses import Matrices
 
 CONVOLUTIONS = {
     "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution",
@@ -25,6 +29,8 @@ CONTRACTIONS = CONVOLUTIONS | {
     "aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm",
     "aten::matmul", "aten::einsum", "aten::mv", "aten::dot", "aten::addmv", "aten::vdot",
 }  # fmt: skip
+MOST_ENTRIES = 2**20
+"""Contracted parameters with more entries than this are not scaled entry by entry."""
 BATCH_NORMS = {
     "aten::batch_norm", "aten::_native_batch_norm_legit_no_training",
     "aten::native_batch_norm", "aten::_native_batch_norm_legit",
@@ -33,7 +39,11 @@ BATCH_NORMS = {
 
 
 def parameter_scales(
-    graph: Graph, system: System, fixed: Mapping[str, str]
+    graph: Graph,
+    system: System,
+    fixed: Mapping[str, str],
+    used: Mapping[str, Matrices],
+    findings: Findings,
 ) -> dict[str, Scale]:
     """Variables for every parameter but those that `fixed` gives a reason for."""
     derived = _parameter_values(graph)
@@ -42,8 +52,18 @@ def parameter_scales(
         if name in fixed:
             scales[name] = unscaled(value.shape)
             continue
+        if name in used:
+            scales[name] = _used(name, value.shape, used[name], system)
+            continue
         reader = _first_reader(graph, value, derived)
-        scales[name] = _form(name, value.shape, reader, system)
+        if reader is not None and value.shape.numel() > MOST_ENTRIES:
+            reason = f"'{name}' is used as no matrix and too large to go entry by entry"
+            findings.coarse[Pin(reader.name, reader.module, reason)] += 1
+            scales[name] = _expanded(
+                system.variables([1] * len(value.shape)), value.shape
+            )
+        else:
+            scales[name] = _elements(value.shape, system)
     return scales
 
 
@@ -117,36 +137,30 @@ def _first_reader(graph: Graph, value: Value, derived: set[Value]) -> Node | Non
     return table
 
 
-def _form(name: str, shape: torch.Size, reader: Node | None, system: System) -> Scale:
-    if reader is None or len(shape) < 2:
-        return _elements(shape, system)
-    if reader.name == "aten::embedding":
-        return _expanded(system.variables((1, *shape[1:])), shape)
-    if reader.name in CONVOLUTIONS and len(shape) > 2:
-        return _kernel(name, shape, reader, system)
-    if len(shape) == 2:
-        return _matrix(name, shape, (shape[0], 1), (1, shape[1]), 1, system)
-    if len(shape) == 3:
-        stack, rows, columns = shape
-        return _matrix(
-            name, shape, (stack, rows, 1), (stack, 1, columns), stack, system
-        )
-    return _elements(shape, system)
-
-
-def _kernel(name: str, shape: torch.Size, reader: Node, system: System) -> Scale:
-    """One scale for each output and input channel of a group, shared by all taps."""
-    groups, transposed = convolution_layout(reader)
-    taps = [1] * (len(shape) - 2)
+def _used(name: str, shape: torch.Size, used: Matrices, system: System) -> Scale:
+    """Row and column variables for each matrix, and one for each entry in none."""
+    whole = len(used.parts) == 1 and not used.rest.numel() and len(shape) == 2
+    if whole and used.table:
+        return _expanded(system.variables((1, shape[1])), shape)
+    if whole and (used.parts[0].rows.numel(), used.parts[0].columns.numel()) == shape:
+        return _matrix(name, shape, system)
+    first = torch.full((shape.numel(),), ZERO)
+    second = torch.full((shape.numel(),), ZERO)
+    first[used.rest] = system.variables((used.rest.numel(),))
     start = system.count
-    first = system.variables((shape[0], 1, *taps))
-    second = system.variables((groups, 1, shape[1]))
-    members = second.expand(groups, shape[0] // groups, shape[1])
-    second = members.reshape(shape[0], shape[1], *taps) if groups > 1 else second
-    second = second.reshape(-1, shape[1], *taps)
-    system.open_gauges[name] = Gauge(groups, start, system.count)
-    signs = (-1.0, 1.0) if transposed else (1.0, -1.0)
-    return _two_terms(name, shape, first, second, signs)
+    for part in used.parts:
+        entries = part.entries()
+        rows, columns = entries.shape[:2]
+        if not used.table:
+            first[entries] = system.variables((rows, 1, 1)).expand(entries.shape)
+        second[entries] = system.variables((1, columns, 1)).expand(entries.shape)
+    if not used.table:
+        system.open_gauges[name] = Gauge(len(used.parts), start, system.count)
+    terms = tuple(
+        (sign, settle(labels.reshape(shape)))
+        for sign, labels in ((1.0, first), (-1.0, second))
+    )
+    return Scale(shape, terms, gauges=frozenset({name}))
 
 
 def convolution_layout(node: Node) -> tuple[int, bool]:
@@ -157,28 +171,11 @@ def convolution_layout(node: Node) -> tuple[int, bool]:
     return given, "transpose" in node.name
 
 
-def _matrix(
-    name: str,
-    shape: torch.Size,
-    rows: tuple[int, ...],
-    columns: tuple[int, ...],
-    gauges: int,
-    system: System,
-) -> Scale:
+def _matrix(name: str, shape: torch.Size, system: System) -> Scale:
     start = system.count
-    first, second = system.variables(rows), system.variables(columns)
-    system.open_gauges[name] = Gauge(gauges, start, system.count)
-    return _two_terms(name, shape, first, second, (1.0, -1.0))
-
-
-def _two_terms(
-    name: str,
-    shape: torch.Size,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    signs: tuple[float, float],
-) -> Scale:
-    terms = ((signs[0], first.expand(shape)), (signs[1], second.expand(shape)))
+    first, second = system.variables((shape[0], 1)), system.variables((1, shape[1]))
+    system.open_gauges[name] = Gauge(1, start, system.count)
+    terms = ((1.0, first.expand(shape)), (-1.0, second.expand(shape)))
     return Scale(shape, terms, gauges=frozenset({name}))
 
 

@@ -44,6 +44,7 @@ class Findings:
 
     pinned: Counter[Pin] = field(default_factory=Counter)
     unsupported: Counter[tuple[str, str]] = field(default_factory=Counter)
+    coarse: Counter[Pin] = field(default_factory=Counter)
     shifted: dict[str, float] = field(default_factory=dict)
 
 
@@ -113,6 +114,10 @@ class Site:
             self.system.vanish(scale)
             self.findings.pinned[Pin(self.node.name, self.node.module, reason)] += 1
         return unscaled(scale.shape)
+
+    def coarse(self, reason: str) -> None:
+        """Note that scales are held together here for want of knowledge."""
+        self.findings.coarse[Pin(self.node.name, self.node.module, reason)] += 1
 
     def epsilon(self, scale: Scale) -> None:
         """Demand a zero scale of the exact group only: a tiny constant is added there."""

@@ -35,14 +35,22 @@ class Gauge:
     start: int
     stop: int
 
-    def shift(self, scale: Scale) -> float:
-        """By how much a unit shift of the block shifts `scale`."""
-        inside = 0.0
+    def frees(self, scale: Scale, shared: int, offsets: int) -> bool:
+        """Whether its shifts move `offsets` parts of a scale independently.
+
+        Args:
+            scale: with one part for each index of its first dimensions.
+            shared: how many dimensions those are.
+            offsets: the number of parts that differ.
+        """
+        inside, blocks = 0.0, 1
         for coefficient, label in scale.terms:
             (small,) = squeeze([label])
             if small.numel() and self.start <= int(small.max()) < self.stop:
                 inside += coefficient
-        return inside
+                heads = small[(slice(None),) * shared + (0,) * (small.ndim - shared)]
+                blocks = int(heads.unique().numel())
+        return inside != 0 and self.count == offsets == blocks
 
 
 class System:
@@ -52,11 +60,13 @@ class System:
         count: The number of variables so far; variable 0 is always zero.
         open_gauges: Parameters whose row and column variables may still be shifted
             together without changing the parameter.
+        loose: Whether there are other variables that may move without any effect.
     """
 
     def __init__(self) -> None:
         self.count = 1
         self.open_gauges: dict[str, Gauge] = {}
+        self.loose = False
         self._equations: list[tuple[Array, Array]] = []
         self._exact_only: list[tuple[Array, Array]] = []
         self._tags: list[tuple[str, Array]] = []
@@ -104,6 +114,15 @@ class System:
                 torch.stack([label == ANY for label in labels]).any(dim=0), ANY
             )
         return Scale(scale.shape, ((1.0, fresh.expand(scale.shape)),), scale.zeros)
+
+    def constant_along(self, like: Scale, dims: Sequence[int]) -> Scale:
+        """A scale of new variables that varies as `like` does, but not along `dims`."""
+        self.loose = True
+        sizes = [
+            size if like.varies(dim) and dim not in dims else 1
+            for dim, size in enumerate(like.shape)
+        ]
+        return Scale(like.shape, ((1.0, self.variables(sizes).expand(like.shape)),))
 
     def tag(self, scale: Scale, name: str) -> None:
         """Remember that the variables of `scale` play the part `name`."""

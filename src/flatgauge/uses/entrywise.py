@@ -26,6 +26,8 @@ MOVES = LOOKUPS | {
     "t_copy", "view_copy", "slice_copy", "select_copy", "expand_copy",
 }  # fmt: skip
 JOINS = {"cat", "stack"}
+NORMALIZES = {"_weight_norm_interface"}
+"""A direction times a gain; the norm of the direction is taken as well."""
 MOST_TERMS = 16
 MOST_ENTRIES = 2**26
 """Tensors with more entries than this are not followed where that takes a table."""
@@ -52,7 +54,7 @@ def follow(
             total = tuple(product for terms in spread for product in terms)
             return total if len(total) <= MOST_TERMS else None
         return _multiplied(name, spread)
-    if name == "_weight_norm_interface":
+    if name in NORMALIZES:
         return _multiplied("mul", [_spread(t, terms_of(t), result) for t in args[:2]])
     if result.numel() > MOST_ENTRIES:
         return None

@@ -100,15 +100,18 @@ class Matrices:
         """The entries that are in no matrix."""
         return tensor.reshape(-1)[self.rest.to(tensor.device)]
 
-    def laid_out(
-        self, values: Sequence[Tensor], others: Tensor | float, like: Tensor
-    ) -> Tensor:
-        """A tensor like the parameter with these values for its matrices and the rest."""
-        flat = torch.empty_like(like, memory_format=torch.contiguous_format).view(-1)
-        if self.rest.numel():
-            given = torch.as_tensor(others).to(like)
-            flat[self.rest.to(flat.device)] = given
-        for part, value in zip(self.parts, values, strict=True):
+    def laid_out(self, values: Sequence[Tensor], like: Tensor) -> Tensor:
+        """Values of the matrices at the places of their entries in a tensor.
+
+        Args:
+            values: one tensor [rows, columns] for each matrix, whose positions share it;
+                then one for the entries that are in none, which are 0 without it.
+            like: a tensor like the parameter, for shape, dtype and device.
+        """
+        flat = torch.zeros_like(like, memory_format=torch.contiguous_format).view(-1)
+        for rest in values[len(self.parts) :]:
+            flat[self.rest.to(flat.device)] = rest.to(like)
+        for part, value in zip(self.parts, values, strict=False):
             given = value.to(like)[:, :, None].expand(-1, -1, part.positions.numel())
             if part._steps is not None:
                 part.of(flat).copy_(given)

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatgauge.data import tensors_in
 from flatgauge.uses.describe import Seen, Use
-from flatgauge.uses.entrywise import LOOKUPS, Terms, follow
+from flatgauge.uses.entrywise import LOOKUPS, NORMALIZES, Terms, follow
 from flatgauge.uses.matrices import Matrices
 from flatgauge.uses.outputs import Outputs, Tag
 from flatgauge.uses.places import Memory, Places
@@ -71,9 +71,14 @@ class Watcher(TorchDispatchMode):
         for tensor in tensors_in(tree):
             self._learn(tensor, Made(data=True))
 
-    def described(self) -> dict[str, Matrices]:
-        """The parameters that are used as matrices."""
-        self._outputs.tell_apart()
+    def described(self, apart: bool = True) -> dict[str, Matrices]:
+        """The parameters that are used as matrices.
+
+        Args:
+            apart: whether query, key and value of one matrix are told apart.
+        """
+        if apart:
+            self._outputs.tell_apart()
         found = {
             name: seen.describe(self._counts[name]) for name, seen in self._seen.items()
         }
@@ -123,6 +128,8 @@ class Watcher(TorchDispatchMode):
             terms = follow(name, func, args, results[0], self._terms)
             if terms is not None:
                 self._learn(results[0], Made(terms, data))
+                if name in NORMALIZES:
+                    self._leave(weights)
                 return
             self._leave(weights)
         else:

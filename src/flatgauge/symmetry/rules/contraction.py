@@ -72,13 +72,15 @@ def _split(
     if mixed:
         both = Scale(scale.shape, tuple(mixed), scale.zeros)
         if scale.zeros:
-            kappa = site.uniform(both, own_dims).expand(scale.shape)
+            # The entries at index 0 may be zeros, which tell nothing.
+            alpha = site.system.constant_along(both, inner_dims)
+            kappa = site.system.constant_along(both, own_dims)
         else:
             alpha = both.first(inner_dims).expand(scale.shape)
             corner = both.first([*inner_dims, *own_dims]).expand(scale.shape)
             kappa = both.first(own_dims).expand(scale.shape) - corner
-            site.system.vanish(both - alpha - kappa)
-            free_part = free_part + alpha
+        site.system.vanish(both - alpha - kappa)
+        free_part = free_part + alpha
         inner_part = inner_part + kappa
     return free_part.first(inner_dims), inner_part.first(own_dims)
 
@@ -92,7 +94,7 @@ def _usable_gauge(
         offsets *= inner.shape[dim] if inner.varies(dim) else 1
     for name in sorted(names):
         gauge = site.system.open_gauges.get(name)
-        if gauge and offsets in (1, gauge.count) and gauge.shift(inner) != 0:
+        if gauge and gauge.frees(inner, shared, offsets):
             return name
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,21 @@ from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
 
 
+def _together(site: Site, x: Scale, dims: Iterable[int]) -> Scale:
+    """One scale along dims that are looked into at places that are not known."""
+    chosen = list(dims)
+    if any(x.varies(dim) for dim in chosen):
+        site.coarse("entries looked up at places that depend on the inputs")
+    return site.uniform(x, chosen)
+
+
 @scale_rule("aten::embedding")
 def embedding(site: Site, table: Scale, index: Integers, *_: Any, **__: Any) -> Scale:
     """Any row may be looked up, so all rows share the scales of their columns."""
-    gauge = next((name for name in table.gauges if name in site.system.open_gauges), "")
+    gauges = site.system.open_gauges
+    gauge = next((n for n in table.gauges if n in gauges and gauges[n].count == 1), "")
     if gauge:
-        del site.system.open_gauges[gauge]
+        del gauges[gauge]
         rows = tuple(term for term in table.terms if varies(term[1], 0))
         columns = tuple(term for term in table.terms if not varies(term[1], 0))
         site.system.vanish(Scale(table.shape, rows))
@@ -34,7 +43,7 @@ def index(site: Site, x: Scale, indices: Sequence[Integers | None]) -> Scale:
     if all(known[dim] is not None for dim in wanted):
         return x.map(lambda label: settle(torch.ops.aten.index(label, known)))
     masks = any(len(item.shape) != 1 for item in indices if item is not None)
-    common = site.uniform(x, wanted)
+    common = _together(site, x, wanted)
     if len(wanted) == 1 and not masks:
         return common.expand(site.shape)
     if wanted == list(range(len(wanted))):
@@ -48,7 +57,7 @@ def index_select(site: Site, x: Scale, dim: int, chosen: Integers) -> Scale:
     if chosen.values is not None:
         entries = chosen.values
         return x.map(lambda label: settle(torch.index_select(label, dim, entries)))
-    return site.uniform(x, [dim]).expand(site.shape)
+    return _together(site, x, [dim]).expand(site.shape)
 
 
 @scale_rule("aten::gather", "aten::take_along_dim")
@@ -58,7 +67,7 @@ def gather(site: Site, x: Scale, index: Integers | int, *rest: Any, **_: Any) ->
     places = entries.values
     if places is not None:
         return x.map(lambda label: settle(torch.gather(label, dim, places)))
-    common = site.uniform(x, [dim])
+    common = _together(site, x, [dim])
     if all(common.shape[d] in (1, n) for d, n in enumerate(site.shape)):
         return common.expand(site.shape)
     return site.uniform(common).reshape(()).expand(site.shape)
@@ -83,7 +92,7 @@ def index_put(
         label = base.terms[0][1].clone(memory_format=torch.contiguous_format)
         label = settle(torch.ops.aten.index_put(label, known, patch.terms[0][1]))
         return Scale(x.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
-    common = site.uniform(x).reshape(())
+    common = _together(site, x, range(len(x.shape))).reshape(())
     landed = site.uniform(site.scale(source)).reshape(())
     return site.equal(common, landed).expand(site.shape)
 

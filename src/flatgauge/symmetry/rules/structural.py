@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from flatgauge.symmetry.labels import ANY, Scale, settle, squeeze
+from flatgauge.symmetry.labels import ANY, Scale, settle, squeeze, varies
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
 from flatgauge.symmetry.system import ZERO
@@ -37,7 +38,14 @@ def view(site: Site, x: Scale, *arguments: Any, **options: Any) -> Scale:
         return x.first(range(len(x.shape))).reshape(()).expand(site.shape)
     if site.node.name.startswith(("aten::expand", "aten::broadcast_to")):
         return x.expand(site.shape)
-    return x.map(lambda label: site.node.target(label, *arguments, **options))
+    return x.map(lambda label: _settled(site.node.target(label, *arguments, **options)))
+
+
+def _settled(label: Tensor) -> Tensor:
+    """Part of a tensor may be constant where the whole is not."""
+    return (
+        settle(label) if sum(varies(label, d) for d in range(label.ndim)) > 1 else label
+    )
 
 
 @scale_rule(
@@ -49,7 +57,11 @@ def pieces(site: Site, x: Scale, *arguments: Any, **options: Any) -> list[Scale]
     """Several views at a time."""
     count = len(site.node.outputs)
     return [
-        x.map(lambda label, i=i: site.node.target(label, *arguments, **options)[i])
+        x.map(
+            lambda label, i=i: _settled(
+                site.node.target(label, *arguments, **options)[i]
+            )
+        )
         for i in range(count)
     ]
 
