@@ -19,6 +19,7 @@ from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
 from flatgauge.symmetry.matrices import used_matrices
+from flatgauge.symmetry.on_data import verify_on_data
 from flatgauge.symmetry.parameters import fixed_tensors
 from flatgauge.symmetry.solve import null_space
 from flatgauge.symmetry.verify import verify
@@ -47,8 +48,8 @@ def symmetries(
     must not change.
 
     Args:
-        model: The network, or an objective, which has example inputs of its own. It is
-            not changed.
+        model: The network, or an objective, which has example inputs of its own and
+            whose data must all pass the test. It is not changed.
         example_inputs: A tensor, a tuple of positional inputs, or a mapping of keywords.
         strict: Whether to raise where an operator has no scaling rule, rather than to
             hold its tensors fixed and warn.
@@ -81,9 +82,12 @@ def symmetries(
     if isinstance(model, Objective) and example_inputs is None:
         given = {"strict": strict, "batchnorm": batchnorm, "output": output}
         try:
-            return symmetries(model, _example(model, EXAMPLES), **given)
+            group = symmetries(model, _example(model, EXAMPLES), **given)
+            verify_on_data(model, group)
         except SymmetryError:
-            return symmetries(model, _example(model, None), **given)
+            group = symmetries(model, _example(model, None), **given)
+            verify_on_data(model, group)
+        return group
     if isinstance(model, Objective):
         model = model.model()
     if example_inputs is None:
