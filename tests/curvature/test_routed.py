@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import CASES, assert_close, random_vector
+from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import choose
+from flatgauge.curvature.agreement import difference
+from flatgauge.curvature.choose import Choice
+from flatgauge.curvature.routes import resolve_route
 from flatgauge.curvature.routes.route import Variant
 from flatgauge.errors import ModelError
 
@@ -87,3 +91,39 @@ def test_a_recording_that_was_asked_for_does_not_fall_back(objective, monkeypatc
     route = Recorded(fg.Hessian(objective).choice.route)
     with pytest.raises(ModelError, match="no more"):
         _ = fg.Hessian(objective, route) @ random_vector(objective)
+
+
+class Late(nn.Module):
+    """Samples with x₀ < 0 pass a layer normalization, which others do not meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = (
+            nn.Linear(4, 4),
+            nn.LayerNorm(4),
+            nn.Linear(4, 3),
+        )
+
+    def forward(self, x):
+        h = self.body(x).tanh()
+        if (x[:, 0] < 0).any():
+            h = torch.where(x[:, :1] < 0, self.norm(h), h)
+        return self.head(h)
+
+
+def test_a_route_that_is_wrong_on_a_later_batch_only():
+    """Reverse over forward is silently wrong through layer normalization."""
+    torch.manual_seed(0)
+    x = torch.randn(8, 4).double()
+    x[:, 0] = x[:, 0].abs() * torch.tensor([1.0] * 4 + [-1.0] * 4)
+    data = (x, torch.arange(8) % 3)
+    objective = fg.Objective(Late().double(), data, batch_size=4)
+    hessian = fg.Hessian(objective, expect=2)
+    hessian._follow(Choice(resolve_route("reverse-over-forward")))
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    assert difference(hessian @ vector, truth) < 1e-9
+    assert hessian.choice.route.name == "double-backward"
+    assert "off by" in hessian.choice.failures["reverse-over-forward"]
+    alone = fg.Hessian(objective, "reverse-over-forward") @ vector
+    assert difference(alone, truth) > 1e-3

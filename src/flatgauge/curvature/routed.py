@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from flatgauge.curvature.agreement import check_product
 from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.curvature.choose import (
     TRIALS,
@@ -17,11 +18,13 @@ from flatgauge.curvature.choose import (
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import ROUTES, Route, resolve_route
+from flatgauge.curvature.routes.route import Variant
 from flatgauge.curvature.stopwatch import Stopwatch
 from flatgauge.curvature.tryout import FAILURES, in_words
 from flatgauge.data import Batch
+from flatgauge.noise import standard_normal
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params
+from flatgauge.vectors import Params, generator, unravel
 
 # About what one certified eigenvalue takes.
 EXPECTED = 20
@@ -56,6 +59,7 @@ class RoutedOperator(BatchedOperator):
         self._auto = route == "auto"
         self._undecided = self._auto and not reproducible
         self._due = self._begun = False
+        self._agreed: set[int] = set()
         self._watch = Stopwatch(objective.device)
         first = self.truth if self._auto else route
         self._follow(Choice(resolve_route(first, self.name)))
@@ -127,9 +131,33 @@ class RoutedOperator(BatchedOperator):
         )
 
     def _prepare(self, batch: Batch) -> BatchProduct:
-        if self.replays and self._auto:
-            try:
-                return self.choice.route.prepare(self._read, batch)
-            except FAILURES as error:
-                self._return_to_truth(in_words(error))
+        route = self.choice.route
+        if not self._auto or not (self.replays or self._differs_in_kind()):
+            return route.prepare(self._read, batch)
+        try:
+            product = route.prepare(self._read, batch)
+            if self._differs_in_kind() and batch.index not in self._agreed:
+                self._check(product, batch)
+                self._agreed.add(batch.index)
+            return product
+        except FAILURES as error:
+            self._return_to_truth(in_words(error))
         return self.choice.route.prepare(self._read, batch)
+
+    def _differs_in_kind(self) -> bool:
+        """Whether the route differentiates in another way than the truth."""
+        route = self.choice.route
+        while isinstance(route, Variant):
+            route = route.inner
+        return route.name != self.truth
+
+    def _check(self, product: BatchProduct, batch: Batch) -> None:
+        """The product with all of a batch must be the truth's.
+
+        The trial saw the first batch only; others may meet other operations.
+        """
+        first = next(iter(self.space.values()))
+        random = generator(batch.index)
+        vector = unravel(standard_normal(self.dimension, random, first), self.space)
+        right = ROUTES[self.truth]().prepare(self._read, batch)([vector])[0]
+        check_product(product([vector])[0], right, self.objective)
