@@ -139,7 +139,7 @@ class Memory:
             return Places(sizes, (0,) * len(sizes))
         if self.table is not None:
             return None
-        starts = self._unravel(tensor.storage_offset())
+        starts = self._unravel(int(tensor.storage_offset()))
         changes = [
             self._along(size, stride)
             for size, stride in zip(sizes, tensor.stride(), strict=True)
@@ -152,7 +152,7 @@ class Memory:
 
     def around(self, tensor: Tensor) -> Places:
         """What lies between the first and the last element of a tensor, or more."""
-        first = tensor.storage_offset()
+        first = int(tensor.storage_offset())
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = first + sum((size - 1) * stride for size, stride in steps)
         sizes, offset, apart = [], self.offset, False
