@@ -55,15 +55,22 @@ class Seen:
     alone: bool = True
     mixed: bool = False
 
-    def describe(self, count: int) -> Matrices | None:
-        """The matrices of a parameter with `count` entries; None if there are none."""
+    def describe(self, count: int, apart: bool) -> Matrices | None:
+        """The matrices of a parameter with `count` entries; None if there are none.
+
+        Args:
+            count: the number of its entries.
+            apart: whether rows whose outputs went separate ways are separate matrices.
+        """
         if self.mixed or not self.uses:
             return None
         placed = _placed(self.uses.values(), count)
         if placed is None:
             self.mixed = True
             return None
-        parts = [part for use in placed for part in _split(use)]
+        parts = [
+            part for use in placed for part in (_split(use) if apart else [use.matrix])
+        ]
         parts.sort(key=lambda part: int(part.rows[0] + part.columns[0]))
         rest = _complement(parts, count)
         table = all(use.table for use in self.uses.values())

@@ -68,6 +68,10 @@ class Watcher(TorchDispatchMode):
 
     def inputs(self, tree: Any) -> None:
         """Take note of what is given to the network next."""
+        self._outputs.tell_apart()
+        self._outputs = Outputs()
+        alive = {k: v for k, v in self._known.items() if not v[0].expired()}
+        self._known = alive
         for tensor in tensors_in(tree):
             self._learn(tensor, Made(data=True))
 
@@ -77,10 +81,10 @@ class Watcher(TorchDispatchMode):
         Args:
             apart: whether query, key and value of one matrix are told apart.
         """
-        if apart:
-            self._outputs.tell_apart()
+        self._outputs.tell_apart()
         found = {
-            name: seen.describe(self._counts[name]) for name, seen in self._seen.items()
+            name: seen.describe(self._counts[name], apart)
+            for name, seen in self._seen.items()
         }
         return {name: one for name, one in found.items() if one is not None}
 
