@@ -91,7 +91,7 @@ def judge(
     wrong = _structure(request, found, loss, uses, truth)
     if wrong:
         return [wrong]
-    answer = _answer(found, truth, uses)
+    answer = answer_to(found, truth, uses)
     verdicts = [near(request, found.value, answer, relative, spread_of(found))]
     smallest = answer.extra.get("smallest")
     bound = found.details.get("smallest_error_bound")
@@ -136,7 +136,8 @@ def _structure(
     return None
 
 
-def _answer(found: Measurement, truth: Truth, uses: dict[str, Use]) -> Answer:
+def answer_to(found: Measurement, truth: Truth, uses: dict[str, Use]) -> Answer:
+    """What a measurement should have been."""
     seen = "own"
     if found.details.get("loss") == NORMALIZED:
         seen = NORMALIZED

@@ -52,14 +52,16 @@ class Reference:
 
     def rows(self) -> Rows:
         found = self._forward()
-        outputs = torch.cat([f.flatten(0, -2) for f, _ in found])
         targets = torch.cat([y for _, y in found])
-        if not targets.is_floating_point():
+        if targets.is_floating_point():
+            # A sample is one row, with all of its tokens.
+            outputs = torch.cat([f.flatten(1) for f, _ in found])
+            targets = targets.flatten(1)
+        else:
+            outputs = torch.cat([f.flatten(0, -2) for f, _ in found])
             targets = targets.flatten()
             valid = targets != IGNORED
             outputs, targets = outputs[valid], targets[valid]
-        else:
-            targets = targets.flatten(0, -2)
         weigh = self.problem.loss.weights
         ones = torch.ones(len(outputs), dtype=torch.float64)
         return Rows(outputs, targets, ones if weigh is None else weigh(targets))
