@@ -65,7 +65,8 @@ sys.exit(sum(name in sys.modules for name in ("torch", "numpy", "jinja2", "plotl
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_an_encoding_without_greek_letters(encoding, tmp_path):
-    done = run(["list"], tmp_path, env={**os.environ, "PYTHONIOENCODING": encoding})
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = run(["list"], tmp_path, env=env, encoding=encoding)
     assert done.returncode == 0, done.stderr
     assert "epsilon-sharpness" in done.stdout
 
