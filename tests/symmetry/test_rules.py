@@ -155,14 +155,18 @@ def find(model: nn.Module, inputs: Tensor, front_end: str):
 
 
 REFUSED_LIVE = ("clamp in place", "circular")
-"""They write to memory that another tensor shares."""
+"""They may write to memory that another tensor shares: a layer's rows are a view of its
+product, up to torch 2.13."""
 
 
 def skip_refused(name: str, model: nn.Module, inputs: Tensor, front_end: str) -> None:
     if name in REFUSED_LIVE and front_end == "dispatch":
-        with pytest.raises(SymmetryError, match="shares"):
+        try:
             symmetries(model, inputs)
-        pytest.skip("refused, as it must be")
+        except SymmetryError as error:
+            if "shares" not in str(error):
+                raise
+            pytest.skip("refused, as it must be")
 
 
 @pytest.mark.parametrize("name", ROWS)
