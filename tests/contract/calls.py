@@ -118,7 +118,8 @@ def compare(subject: Subject) -> Claims:
 def landscape(subject: Subject) -> Claims:
     one, truth, change = subject.objective, subject.truth, 0.05 * probe(subject)
     found = fg.landscape(one, "none", [named(change, one, subject)], points=5)
-    right = torch.tensor([truth.loss_at(t * change) for t in found.axes[0].tolist()])
+    steps = found.axes[0].double().tolist()
+    right = [truth.loss_at(t * change) for t in steps]
     yield Claim("losses on a line", found.losses, right)
     steep = fg.landscape(one, "none", "eigenvectors", points=3, span=0.1)
     reach = float(truth.eigenvalues.abs().max())
