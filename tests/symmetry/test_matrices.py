@@ -38,6 +38,13 @@ CASES = {
         lambda w, x: F.linear(F.linear(x, w["w"]).relu(), w["w"].view(4, 3)),
         {"w": (3, 4)},
     ),
+    "blocks of a matrix, put otherwise": (
+        lambda w, x: F.linear(
+            F.linear(x, w["w"].view(2, 2, 2, 2).transpose(1, 2).reshape(4, 4)).relu(),
+            w["o"],
+        ),
+        {"w": (4, 4), "o": (3, 4)},
+    ),
     "overlapping slices": (
         lambda w, x: F.linear(F.linear(x, w["w"][:4]).relu(), w["w"][2:]) @ w["o"],
         {"w": (6, 4), "o": (4, 3)},

@@ -108,7 +108,7 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
 def _audit_cell(row: Plain) -> dict[str, Any]:
     size = spread(row)
     texts = {
-        "holds": ("holds", "good"),
+        "holds": (row["text"].partition(";")[0], "good"),
         "stays": ("stays", "none"),
         "not judged": ("not judged", "none"),
         "moves": (factor(size) if finite(size) else "changes sign", "warn"),

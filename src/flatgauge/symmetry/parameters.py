@@ -20,6 +20,7 @@ from flatgauge.symmetry.labels import Scale, settle, unscaled
 from flatgauge.symmetry.site import Findings, Pin
 from flatgauge.symmetry.system import ZERO, Gauge, System
 from flatgauge.uses import Matrices
+from flatgauge.uses.matrices import regular
 
 CONVOLUTIONS = {
     "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution",
@@ -139,10 +140,10 @@ def _first_reader(graph: Graph, value: Value, derived: set[Value]) -> Node | Non
 
 def _used(name: str, shape: torch.Size, used: Matrices, system: System) -> Scale:
     """Row and column variables for each matrix, and one for each entry in none."""
-    whole = len(used.parts) == 1 and not used.rest.numel() and len(shape) == 2
-    if whole and used.table:
+    plain = len(shape) == 2 and used.parts[0].key == regular(*shape).parts[0].key
+    if plain and used.table:
         return _expanded(system.variables((1, shape[1])), shape)
-    if whole and (used.parts[0].rows.numel(), used.parts[0].columns.numel()) == shape:
+    if plain:
         return _matrix(name, shape, system)
     first = torch.full((shape.numel(),), ZERO)
     second = torch.full((shape.numel(),), ZERO)

@@ -155,7 +155,7 @@ class Watcher(TorchDispatchMode):
         self._leave([m for t, m in given if m.terms and _memory_of(t) not in own])
         call = None
         for operand, one in made:
-            if one is None or not one.terms:
+            if one is None or not one.terms or not operand.view.numel():
                 continue
             if one.data and not operand.batched:
                 self._leave([one])
