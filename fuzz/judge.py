@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,9 @@ from fuzz.parts import Use
 from fuzz.truth import NORMALIZED, Answer, Truth
 
 RIGHT, REFUSED, UNTRUSTED, WRONG = "right", "refused", "untrusted", "WRONG"
+# A bound that holds with high probability, and failed from one random start alone.
+UNLUCKY = "unlucky"
+OTHER_STARTS = range(1, 11)
 # What an exact number may be off, relative to itself, and its curvatures, relative to
 # the largest: rounding alone.
 RELATIVE = {torch.float64: 1e-7, torch.float32: 2e-3}
@@ -55,6 +58,14 @@ def near(
     return Finding(
         what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}"
     )
+
+
+def again(finding: Finding, retry: Callable[[int], Finding]) -> Finding:
+    """A failure of a random bound counts if it is seen from another start, too."""
+    if any(retry(seed).failed for seed in OTHER_STARTS):
+        return finding
+    note = f"{finding.note}; holds from {len(OTHER_STARTS)} other starts"
+    return replace(finding, verdict=UNLUCKY, note=note)
 
 
 def vectors_near(
