@@ -53,11 +53,18 @@ def near(
     if not math.isfinite(got):
         return Finding(what, WRONG, got, answer.values, "not finite")
     for value in answer.values:
-        if abs(got - value) <= relative * abs(value) + answer.slack + spread:
+        allowed = relative * abs(value) + answer.slack + spread + floor(relative)
+        if abs(got - value) <= allowed:
             return Finding(what, RIGHT, got, value, slack=answer.slack)
     return Finding(
         what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}"
     )
+
+
+def floor(relative: float) -> float:
+    """What underflow may take: the root of the smallest number of the precision."""
+    single = relative == RELATIVE[torch.float32]
+    return torch.finfo(torch.float32 if single else torch.float64).tiny ** 0.5
 
 
 def again(finding: Finding, retry: Callable[[int], Finding]) -> Finding:
@@ -73,7 +80,8 @@ def vectors_near(
 ) -> Finding:
     """Right if the difference is small against the vector, and against `size`."""
     off = float((got.double().cpu() - want).norm())
-    verdict = RIGHT if off <= relative * (float(want.norm()) + size) else WRONG
+    allowed = relative * (float(want.norm()) + size) + floor(relative)
+    verdict = RIGHT if off <= allowed else WRONG
     return Finding(what, verdict, off, None, f"norm {float(want.norm()):.3e}")
 
 
