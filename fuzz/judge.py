@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,9 @@ from fuzz.parts import Use
 from fuzz.truth import NORMALIZED, Answer, Truth
 
 RIGHT, REFUSED, UNTRUSTED, WRONG = "right", "refused", "untrusted", "WRONG"
+# A bound that holds with high probability, and failed from one random start alone.
+UNLUCKY = "unlucky"
+OTHER_STARTS = range(1, 11)
 # What an exact number may be off, relative to itself, and its curvatures, relative to
 # the largest: rounding alone.
 RELATIVE = {torch.float64: 1e-7, torch.float32: 2e-3}
@@ -50,11 +53,26 @@ def near(
     if not math.isfinite(got):
         return Finding(what, WRONG, got, answer.values, "not finite")
     for value in answer.values:
-        if abs(got - value) <= relative * abs(value) + answer.slack + spread:
+        allowed = relative * abs(value) + answer.slack + spread + floor(relative)
+        if abs(got - value) <= allowed:
             return Finding(what, RIGHT, got, value, slack=answer.slack)
     return Finding(
         what, WRONG, got, answer.values, f"allowed {spread + answer.slack:.1e}"
     )
+
+
+def floor(relative: float) -> float:
+    """What underflow may take: the root of the smallest number of the precision."""
+    single = relative == RELATIVE[torch.float32]
+    return torch.finfo(torch.float32 if single else torch.float64).tiny ** 0.5
+
+
+def again(finding: Finding, retry: Callable[[int], Finding]) -> Finding:
+    """A failure of a random bound counts if it is seen from another start, too."""
+    if any(retry(seed).failed for seed in OTHER_STARTS):
+        return finding
+    note = f"{finding.note}; holds from {len(OTHER_STARTS)} other starts"
+    return replace(finding, verdict=UNLUCKY, note=note)
 
 
 def vectors_near(
@@ -62,7 +80,8 @@ def vectors_near(
 ) -> Finding:
     """Right if the difference is small against the vector, and against `size`."""
     off = float((got.double().cpu() - want).norm())
-    verdict = RIGHT if off <= relative * (float(want.norm()) + size) else WRONG
+    allowed = relative * (float(want.norm()) + size) + floor(relative)
+    verdict = RIGHT if off <= allowed else WRONG
     return Finding(what, verdict, off, None, f"norm {float(want.norm()):.3e}")
 
 

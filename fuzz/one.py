@@ -26,9 +26,11 @@ from fuzz.judge import (
     ROUNDING,
     WRONG,
     Finding,
+    again,
     answer_to,
     judge,
     near,
+    spread_of,
     vectors_near,
 )
 from fuzz.kinks import derivatives_agree, jumps
@@ -123,9 +125,7 @@ def _judged(task: Problem, draw: Draw, audited: bool, device: str) -> list[Findi
     found = _products(task, draw, objective, truth, relative)
     report = fg.measure(objective)
     for request, one in report.measurements.items():
-        found += judge(
-            request, one, truth, task.loss, task.network.uses, task.coupled, relative
-        )
+        found += _judged_again(task, objective, truth, request, one, relative)
     slacks = {one.what: one.slack for one in found}
     found += judge_claims(draw, task, reference, objective, report, slacks, relative)
     if audited:
@@ -133,6 +133,35 @@ def _judged(task: Problem, draw: Draw, audited: bool, device: str) -> list[Findi
     if any(one.failed for one in found):
         _pardon(task, draw, report, truth, found)
     return found
+
+
+def _judged_again(
+    task: Problem,
+    objective: fg.Objective,
+    truth: Truth,
+    request: str,
+    measured: fg.Measurement,
+    relative: float,
+) -> list[Finding]:
+    """The verdicts on one measurement; other random starts are tried where it fails."""
+
+    def verdicts(one: fg.Measurement) -> list[Finding]:
+        return judge(
+            request, one, truth, task.loss, task.network.uses, task.coupled, relative
+        )
+
+    def retry(seed: int, place: int) -> Finding:
+        other = fg.measure(objective, request, seed=seed)[request]
+        found = verdicts(other)
+        return found[min(place, len(found) - 1)]
+
+    found = verdicts(measured)
+    return [
+        again(one, lambda seed, place=place: retry(seed, place))
+        if one.failed and spread_of(measured) and one.want is not None
+        else one
+        for place, one in enumerate(found)
+    ]
 
 
 def _pardon(

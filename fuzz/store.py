@@ -52,7 +52,7 @@ def summary(results: list[dict[str, Any]]) -> str:
                 reasons[f"{one['what']}: {one.get('note', '')[:110]}"] += 1
     failed = [result["index"] for result in results if result["failed"]]
     seconds = sum(result["seconds"] for result in results)
-    order = ("right", "refused", "untrusted", "WRONG")
+    order = ("right", "refused", "untrusted", "unlucky", "WRONG")
     lines = [f"{'':<42}" + "".join(f"{one:>10}" for one in order)]
     lines += [
         f"{what:<42}" + "".join(f"{counts[one]:>10}" for one in order)
