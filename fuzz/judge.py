@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -101,6 +102,8 @@ def judge(
     relative: float,
 ) -> list[Finding]:
     """The verdicts on one measurement: its value, and the parts that say they are known."""
+    if found.status is fg.Status.FAILED:
+        return [Finding("foreign error", WRONG, note=f"{request}: {found.message}")]
     if found.value is None:
         return [Finding(request, REFUSED, note=found.message)]
     if not found.status.trusted:
@@ -141,7 +144,7 @@ def _structure(
         return Finding(request, WRONG, note=f"'{loss.name}' was taken for classes")
     if found.measure not in ("normalized-sharpness", "spectral-norm-product"):
         return None
-    layers = found.details["layers"]
+    layers = layer_names(found)
     unknown = [name for name in layers if name not in uses]
     if unknown:
         return Finding(request, WRONG, note=f"{unknown[0]} is not used as a matrix")
@@ -155,12 +158,18 @@ def _structure(
     return None
 
 
+def layer_names(found: Measurement) -> list[str]:
+    """The parameters among the layers; "name[0]" is the first of several matrices."""
+    listed = found.details.get("layers", ())
+    return list(dict.fromkeys(re.sub(r"\[\d+\]$", "", name) for name in listed))
+
+
 def answer_to(found: Measurement, truth: Truth, uses: dict[str, Use]) -> Answer:
     """What a measurement should have been."""
     seen = "own"
     if found.details.get("loss") == NORMALIZED:
         seen = NORMALIZED
-    layers: Iterable[str] = found.details.get("layers", ())
+    layers = layer_names(found)
     if found.measure == "hessian-trace":
         return truth.trace()
     if found.measure == "hessian-spectral-norm":

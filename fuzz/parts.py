@@ -35,6 +35,16 @@ def stack(tensor: Tensor) -> Matrices:
     return list(tensor)
 
 
+def beside(tensor: Tensor) -> Matrices:
+    """A stack of matrices that share their rows, as one einsum multiplies them."""
+    return [tensor.transpose(0, 1).flatten(1)]
+
+
+def below(tensor: Tensor) -> Matrices:
+    """A stack of matrices that share their columns."""
+    return [tensor.flatten(0, 1)]
+
+
 @dataclass(frozen=True)
 class Use:
     """A parameter that is used as matrices.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fuzz.draw import Draw
-from fuzz.parts import Facts, Part, Use, activation, pieces, stack
+from fuzz.parts import Facts, Part, Use, activation, below, beside, pieces, stack
 
 
 class Sliced(Part):
@@ -70,7 +70,9 @@ class Heads(Part):
         self.down = nn.Parameter(torch.ones(self.heads, hidden, out))
         self.act = activation(draw, True)
         self.how = draw.one_of(("bmm", "einsum", "matmul"))
-        uses = [Use(name, (stack,), True, True) for name in ("up", "down")]
+        # All heads have the same inputs: one einsum makes one matrix of them.
+        up = (stack, beside) if self.how == "einsum" else (stack,)
+        uses = [Use("up", up, True, True), Use("down", (stack,), True, True)]
         self.facts = Facts(
             uses, self.heads * hidden, True, True, self.width,
             label=f"{self.heads} heads by {self.how} {self.act.name}",
@@ -174,7 +176,10 @@ class SoftExperts(Part):
         self.up = nn.Parameter(torch.ones(experts, n, hidden))
         self.down = nn.Parameter(torch.ones(experts, hidden, width))
         self.act = activation(draw, True)
-        uses = [Use(name, (stack,), True, True) for name in ("up", "down")]
+        uses = [
+            Use("up", (stack, beside), True, True),
+            Use("down", (stack, below), True, True),
+        ]
         self.facts = Facts(
             [Use("gate.weight"), *uses], experts * hidden, True, True, width,
             label=f"soft experts {self.act.name}",

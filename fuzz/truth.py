@@ -6,15 +6,20 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice, product
 
 import torch
 from torch import Tensor
 
 from fuzz.balancing import balanced
-from fuzz.parts import Use, View, stack, whole
+from fuzz.parts import Use, View, below, beside, stack
 from fuzz.reference import Reference
 
 NORMALIZED = "normalized-cross-entropy"
+
+
+# Combinations of readings of the parameters that are looked at.
+MOST_READINGS = 64
 
 
 @dataclass
@@ -97,18 +102,16 @@ class Truth:
         """NS0 over these layers, each read as one of the ways that are right."""
         h = self.reference.by_name(self.hessian(loss).diagonal())
         parts = self.reference.by_name(self.reference.theta)
-        names = list(layers)
-        most = max((len(uses[name].views) for name in names), default=1)
-
-        def at(shift: float, reading: int) -> float:
-            return sum(
-                _sharpness(h[n], parts[n], _nth(uses[n].views, reading), shift)
-                for n in names
-            )
-
-        answers = [self._shaken(lambda s, r=r: at(s, r)) for r in range(most)]
-        slack = max(one.slack for one in answers)
-        return Answer([one.values[0] for one in answers], slack)
+        readings = [
+            [
+                self._shaken(lambda s, n=n, v=v: _sharpness(h[n], parts[n], v, s))
+                for v in uses[n].views
+            ]
+            for n in layers
+        ]
+        chosen = list(islice(product(*readings), MOST_READINGS))
+        slack = max(sum(one.slack for one in each) for each in chosen)
+        return Answer([sum(one.values[0] for one in each) for each in chosen], slack)
 
     def fisher_rao(self, diagonal: bool) -> Answer:
         """E⟨θ, ∇ℓ⟩² or Σ θ² E(∂ℓ)², with the rows' weights in either place."""
@@ -127,12 +130,9 @@ class Truth:
     def norm_product(self, layers: Iterable[str], uses: dict[str, Use]) -> Answer:
         """Σ ln ‖W‖₂ over these layers."""
         parts = self.reference.by_name(self.reference.theta)
-        names = list(layers)
-
-        def total(split: bool) -> float:
-            return sum(_logarithm(parts[n], uses[n], split) for n in names)
-
-        return Answer([total(False), total(True)], self.rounding * (1 + len(names)))
+        readings = [_logarithms(parts[name], uses[name]) for name in layers]
+        totals = [sum(each) for each in islice(product(*readings), MOST_READINGS)]
+        return Answer(totals, self.rounding * (1 + len(readings)))
 
     def _shaken(self, at: Callable[[float], float]) -> Answer:
         """A value, and what it moves when curvatures move by their rounding."""
@@ -141,26 +141,23 @@ class Truth:
         return Answer([value], slack)
 
 
-def _nth(views: tuple[View, ...], reading: int) -> View:
-    return views[min(reading, len(views) - 1)]
-
-
 def _sharpness(h: Tensor, weight: Tensor, view: View, shift: float) -> float:
     shaken = (h + shift * h.abs().max()).clamp_min(0)
     pairs = zip(view(shaken), view(weight.square()), strict=True)
     return float(sum(balanced(a.numpy(), b.numpy()) for a, b in pairs))
 
 
-def _logarithm(weight: Tensor, use: Use, split: bool) -> float:
-    if not (split or use.separate):
-        return _log_norm(weight.flatten(1))
-    view = use.views[-1]
-    if view is whole:
-        return _log_norm(weight.flatten(1))
-    if view is stack or weight.ndim == 2:
-        return sum(_log_norm(one) for one in view(weight))
-    groups = len(view(weight))
-    return sum(_log_norm(one.flatten(1)) for one in weight.chunk(groups))
+def _logarithms(weight: Tensor, use: Use) -> list[float]:
+    """Σ ln ‖W‖₂ over the matrices of every reading; rows of kernels may be either side."""
+    found = [] if use.separate else [_log_norm(weight.flatten(1))]
+    for view in use.views:
+        if weight.ndim == 2 or view in (stack, beside, below):
+            found.append(sum(_log_norm(one) for one in view(weight)))
+            continue
+        groups = weight.chunk(len(view(weight)))
+        found.append(sum(_log_norm(one.flatten(1)) for one in groups))
+        found.append(sum(_log_norm(one.transpose(0, 1).flatten(1)) for one in groups))
+    return sorted(set(found))
 
 
 def _log_norm(matrix: Tensor) -> float:

@@ -176,6 +176,19 @@ def map_batch(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
     return Batch(batch.index, *(map_nested(function, part) for part in parts))
 
 
+def concatenated(values: list[Any]) -> Any:
+    """Tensors of equal structures, one after the other along their first dimension."""
+    first = values[0]
+    if isinstance(first, Tensor):
+        return torch.cat(values)
+    if isinstance(first, Mapping):
+        return {key: concatenated([v[key] for v in values]) for key in first}
+    if first is None:
+        return None
+    items = [concatenated(list(parts)) for parts in zip(*values, strict=True)]
+    return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
+
+
 def _source(data: Any, batch_size: int | None, any_batch: bool) -> Iterable[Any]:
     """The user's data as an iterable that starts anew each time."""
     if isinstance(data, Tensor) or (_all_tensors(data) and not any_batch):

@@ -20,6 +20,8 @@ from flatgauge.data import Batch, few_samples, map_batch, tensors_in
 from flatgauge.differences import Verdict, examine, moved, scales_of
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
+from flatgauge.kernels.convolution import OwnConvolutions
+from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.losses import Loss
 from flatgauge.memory import free_memory
 from flatgauge.network import Network
@@ -53,7 +55,9 @@ class Bench:
 
     def total(self, params: Params) -> tuple[Tensor, float]:
         """The loss, and the size of the numbers that it was computed from."""
-        outputs, targets = self.network.evaluate(params, self.batch)
+        # The derivatives to be judged are those that products are made of.
+        with OwnConvolutions(), OwnLayerNorms():
+            outputs, targets = self.network.evaluate(params, self.batch)
         value, _ = self.loss.total(outputs, targets)
         found = [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
         reach = sum(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.diagonal_methods import (
@@ -46,6 +46,7 @@ class Diagonal:
     exact: bool
     status: Status
     message: str
+    rounding: Params | None = None
 
 
 def hessian_diagonal(
@@ -107,7 +108,8 @@ def hessian_diagonal(
     if method == "basis":
         if hessian is None:
             hessian = Hessian(objective, expect=size(objective.parameters))
-        return _exact(basis_diagonal(hessian), method, objective)
+        values, rounding = basis_diagonal(hessian)
+        return replace(_exact(values, method, objective), rounding=rounding)
     if method == "probes":
         return _estimated(*probe_diagonal(objective, probes, seed), method)
     if method == "hutchinson":

@@ -37,6 +37,8 @@ from flatgauge.vectors import (
 Estimate = tuple[Params, Params]
 # Basis vectors, and random ones, multiplied in one pass over the data.
 TOGETHER = 64
+# Roundings of a product that an entry of the diagonal may carry.
+ROUNDINGS = 4.0
 PROBES_TOGETHER = 8
 
 
@@ -63,18 +65,30 @@ def exact_diagonal(objective: Objective) -> Params:
     }
 
 
-def basis_diagonal(hessian: Hessian) -> Params:
-    """h_i = eᵢᵀ H eᵢ, one product for each parameter."""
+def basis_diagonal(hessian: Hessian) -> Estimate:
+    """h_i = eᵢᵀ H eᵢ, one product for each parameter, and what rounding may have made.
+
+    A curvature that is 0 comes out as rounding of what it was computed from, and roots
+    make that larger. It is taken as a fraction of the largest entry of H, or of S H S
+    with S = |θ| if that is less.
+    """
     space = hessian.space
     count, flat = size(space), ravel(space)
+    own = ravel(map_tensors(_own_scale, space))
     diagonal = torch.zeros_like(flat)
+    largest = flat.new_zeros(2)
     for start in range(0, count, TOGETHER):
         stop = min(start + TOGETHER, count)
         units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
         units[range(start, stop), range(stop - start)] = 1
         columns = hessian.multiply_flat(units)
         diagonal[start:stop] = columns[start:stop].diagonal()
-    return unravel(diagonal, space)
+        scaled = columns * own[:, None] * own[start:stop]
+        found = torch.stack([columns.abs().max(), scaled.abs().max()])
+        largest = torch.maximum(largest, found)
+    share = ROUNDINGS * hessian.rounding
+    rounding = share * torch.minimum(largest[0], largest[1] / own.square())
+    return unravel(diagonal, space), unravel(rounding, space)
 
 
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:

@@ -12,12 +12,11 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from flatgauge.curvature.agreement import AGREEMENT, difference
 from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import double, take_samples
-from flatgauge.data import Batch, made_of_tensors, map_batch, tensors_in
+from flatgauge.data import Batch, concatenated, made_of_tensors, map_batch, tensors_in
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import RowLoss
 from flatgauge.memory import SavedBytes
@@ -153,18 +152,6 @@ def _structure(value: Any) -> Any:
 def _joined(index: int, group: list[Batch]) -> Batch:
     if len(group) == 1:
         return group[0]
-    inputs = _concatenated([batch.inputs for batch in group])
-    targets = _concatenated([batch.targets for batch in group])
+    inputs = concatenated([batch.inputs for batch in group])
+    targets = concatenated([batch.targets for batch in group])
     return Batch(index, (inputs, targets), inputs, targets)
-
-
-def _concatenated(values: list[Any]) -> Any:
-    first = values[0]
-    if isinstance(first, Tensor):
-        return torch.cat(values)
-    if isinstance(first, Mapping):
-        return {key: _concatenated([v[key] for v in values]) for key in first}
-    if first is None:
-        return None
-    items = [_concatenated(list(parts)) for parts in zip(*values, strict=True)]
-    return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+
+import torch
 
 from flatgauge.curvature.diagonal import Diagonal
 from flatgauge.results import Status
 from flatgauge.solvers.student import standard_error
 from flatgauge.vectors import Params, add, scale
 
+# The relative rounding that "exact" takes for granted.
+SHOWN = {torch.float64: 1e-9, torch.float32: 1e-4}
+
 
 @dataclass(frozen=True)
 class Curvature:
     """A diagonal, and independent replicates of it where it is a random estimate.
 
-    `rounding` is what a loss's own rounding can amount to, where that shows.
+    `rounding` is what an exact diagonal may be off by: a loss's own rounding, or that of
+    products; it is an error of a function where it shows in its value.
     """
 
     mean: Params
@@ -32,10 +39,16 @@ class Curvature:
         value = function(self.mean)
         if not self.replicates and self.rounding is not None:
             ends = [add(self.mean, self.rounding, sign) for sign in (1.0, -1.0)]
-            return value, max(abs(function(end) - value) for end in ends)
+            error = max(abs(function(end) - value) for end in ends)
+            return value, shown(error, value, next(iter(self.mean.values())).dtype)
         if not self.replicates:
             return value, None
         return value, float(standard_error([function(r) for r in self.replicates]))
+
+
+def shown(error: float, value: float, dtype: torch.dtype) -> float | None:
+    """An error that is more than an exact number of this size always has, else None."""
+    return error if error > SHOWN[dtype] * abs(value) else None
 
 
 def combined(found: list[Diagonal]) -> Curvature:
@@ -46,7 +59,10 @@ def combined(found: list[Diagonal]) -> Curvature:
     replicates = [one.values for one in found] if len(found) > 1 else []
     first = found[0]
     mean = scale(mean, 1 / len(found))
-    rounding = first.uncertainty if first.exact else None
+    rounding = None
+    if first.exact:
+        known = [one for one in (first.uncertainty, first.rounding) if one is not None]
+        rounding = reduce(add, known) if known else None
     return Curvature(
         mean, replicates, first.method, first.status, first.message, rounding
     )

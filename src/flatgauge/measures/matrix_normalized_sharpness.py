@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import Workbench
@@ -56,11 +57,14 @@ def matrix_normalized_sharpness(
             "told from zero, and the uncertainty holds what their roots may be: raise "
             "probes=."
         )
+    error = found.error
+    if error is not None and not traces.samples:
+        error = shown(error, found.value, objective.dtype)
     return Outcome(
         found.value,
         traces.status,
         message,
-        found.error,
+        error,
         {
             "layers": found.layers,
             "weights_only": sum(

@@ -37,7 +37,7 @@ class Traces:
     """tr H_ll for every tensor l, and independent estimates of it where it is random.
 
     `samples` is empty for exact traces; each of its members is unbiased, and `mean` is
-    their mean.
+    their mean. `rounding` is what an exact one may be off by, if that is known.
     """
 
     mean: dict[str, float]
@@ -45,6 +45,7 @@ class Traces:
     method: str
     status: Status
     message: str
+    rounding: Mapping[str, float] | None = None
 
     @staticmethod
     def averaged(samples: list[dict[str, float]], method: str) -> Traces:
@@ -73,7 +74,7 @@ class Traces:
             for name, factor in factors.items()
         }
         if not self.samples:
-            return RootSum(layers, None, [])
+            return RootSum(layers, self._rounded(factors), [])
         names = list(factors)
         drawn = np.array([[one[name] for name in names] for one in self.samples])
         spread = standard_error(drawn)
@@ -86,3 +87,16 @@ class Traces:
         untold = float((slope * spread)[vanishing].sum())
         hidden = [n for n, v, s in zip(names, vanishing, slope, strict=True) if v and s]
         return RootSum(layers, math.hypot(told, untold), hidden)
+
+    def _rounded(self, factors: Mapping[str, float]) -> float | None:
+        """What rounding of exact traces makes of the sum of their roots."""
+        if self.rounding is None:
+            return None
+        error = 0.0
+        for name, factor in factors.items():
+            low, middle, high = (
+                math.sqrt(max(self.mean[name] + sign * self.rounding[name], 0.0))
+                for sign in (-1, 0, 1)
+            )
+            error += factor * max(middle - low, high - middle)
+        return error

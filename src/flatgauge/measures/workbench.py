@@ -167,7 +167,8 @@ class Workbench:
         sums = [_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
         if len(sums) > 1:
             return Traces.averaged(sums[1:], method)
-        return Traces(sums[0], [], method, diagonal.status, diagonal.message)
+        rounding = None if diagonal.rounding is None else _sums(diagonal.rounding)
+        return Traces(sums[0], [], method, diagonal.status, diagonal.message, rounding)
 
     def tensor_means(
         self, objective: Objective, curvature: str, probes: int

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from scipy import sparse
 from torch import Tensor, nn
 
-from flatgauge.data import few_samples
+from flatgauge.data import concatenated, few_samples
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.isolation import attention_fast_path_off
 from flatgauge.objective import Objective
@@ -25,7 +27,10 @@ from flatgauge.symmetry.solve import null_space
 from flatgauge.symmetry.verify import verify
 
 EXAMPLES = 4
-"""Samples that an objective's network is read with."""
+"""Samples of a batch that an objective's network is read with."""
+
+BATCHES = 16
+"""Batches that it is read with where the first one does not reach all of it."""
 
 BATCHNORM = ("joint", "eps-corrected", "eval-only", "parameters")
 
@@ -81,13 +86,7 @@ def symmetries(
     """
     if isinstance(model, Objective) and example_inputs is None:
         given = {"strict": strict, "batchnorm": batchnorm, "output": output}
-        try:
-            group = symmetries(model, _example(model, EXAMPLES), **given)
-            verify_on_data(model, group)
-        except SymmetryError:
-            group = symmetries(model, _example(model, None), **given)
-            verify_on_data(model, group)
-        return group
+        return _first_that_holds(model, given)
     if isinstance(model, Objective):
         model = model.model()
     if example_inputs is None:
@@ -147,17 +146,43 @@ def _generators(reading: Interpretation, layout: Layout) -> Generators:
     return Generators(layout, sparse.csc_array(columns), exact.dimension, system.tags())
 
 
-def _example(objective: Objective, count: int | None) -> Inputs:
-    """A few samples of the objective's first batch, or all of them."""
+def _first_that_holds(objective: Objective, given: dict[str, Any]) -> Group:
+    """Read with few samples, then with a whole batch, then with some of many batches.
+
+    Few samples may not reach all parts of a network.
+    """
+    refusal: SymmetryError | None = None
+    for inputs in _examples(objective):
+        try:
+            group = symmetries(objective, inputs, **given)
+            verify_on_data(objective, group)
+            return group
+        except SymmetryError as error:
+            refusal = error
+    assert refusal is not None
+    raise refusal
+
+
+def _examples(objective: Objective) -> Iterator[Inputs]:
+    """Inputs of the objective's data, the cheapest first."""
     if objective.network.forward is not None:
         raise SymmetryError(
             "the objective calls the model through forward=, which is not looked into: "
             "use symmetries(model, example_inputs)."
         )
     with objective.isolated():
-        batch = next(objective.batches())
-        batch = batch if count is None else few_samples(batch, count)
-    return tuple(batch.inputs) if isinstance(batch.inputs, list) else batch.inputs
+        first = next(objective.batches())
+        few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
+    yield _inputs(few[0].inputs)
+    yield _inputs(first.inputs)
+    if len(few) > 1:
+        # Batches that cannot be put together are left at that.
+        with suppress(RuntimeError, TypeError, ValueError, KeyError):
+            yield _inputs(concatenated([one.inputs for one in few]))
+
+
+def _inputs(inputs: Any) -> Inputs:
+    return tuple(inputs) if isinstance(inputs, list) else inputs
 
 
 def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from flatgauge.curvature.convolution import OwnConvolutions
-from flatgauge.curvature.layer_norm import OwnLayerNorms
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
+from flatgauge.kernels.convolution import OwnConvolutions
+from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,

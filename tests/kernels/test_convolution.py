@@ -8,8 +8,8 @@ from torch import nn
 from torch.autograd import forward_ad
 
 import flatgauge as fg
-from flatgauge.curvature.convolution import OwnConvolutions
 from flatgauge.curvature.dense import dense_hessian
+from flatgauge.kernels.convolution import OwnConvolutions
 from flatgauge.vectors import generator, ravel
 
 FUNCTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

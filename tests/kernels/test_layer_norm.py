@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.curvature.layer_norm import OwnLayerNorms
+from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.vectors import generator, ravel
 
 

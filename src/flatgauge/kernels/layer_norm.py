@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.overrides import TorchFunctionMode
 
-from flatgauge.curvature.convolution import is_transformed
+from flatgauge.kernels.convolution import is_transformed
 
 _aten: Any = torch.ops.aten
 Projection = Callable[[Tensor, Tensor | None], Tensor]
