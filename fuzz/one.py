@@ -211,7 +211,8 @@ def _products(
             found.append(Finding(what, REFUSED, note=str(error)))
             return
         dense = matrix()
-        scale = float(torch.linalg.matrix_norm(dense, 2) * v.norm())
+        reach = float(torch.linalg.matrix_norm(dense, 2)) + truth.reference.reach
+        scale = reach * float(v.norm())
         rounding = truth.rounding / relative
         found.append(vectors_near(what, got, dense @ v, relative, rounding * scale))
 

@@ -35,6 +35,7 @@ class Reference:
         self.params = {
             name: p for name, p in self.model.named_parameters() if p.requires_grad
         }
+        self.reach = 0.0
         self.theta = torch.cat([p.detach().flatten() for p in self.params.values()])
 
     def outputs(self) -> Tensor:
@@ -94,9 +95,9 @@ class Reference:
         return found, rows.weights
 
     def gauss_newton(self) -> Tensor:
-        """Σ w Jᵀ (∇²_f ℓ) J / Σ w."""
+        """Σ w Jᵀ (∇²_f ℓ) J / Σ w; `reach` is Σ w ‖J‖² / Σ w, which rounding goes with."""
         rows = self.rows()
-        total = 0.0
+        total, self.reach = 0.0, 0.0
         for index in range(len(rows.outputs)):
             f = rows.outputs[index]
             jacobian = torch.stack([self._slope(one, keep=True) for one in f])
@@ -109,7 +110,10 @@ class Reference:
                 [torch.autograd.grad(s, free, retain_graph=True)[0]
                  if s.requires_grad else torch.zeros_like(free) for s in slope]
             )  # fmt: skip
-            total = total + rows.weights[index] * jacobian.T @ curvature @ jacobian
+            weight = rows.weights[index]
+            total = total + weight * jacobian.T @ curvature @ jacobian
+            self.reach += float(weight * jacobian.square().sum())
+        self.reach /= float(rows.weights.sum())
         return torch.as_tensor(total) / rows.weights.sum()
 
     def moved(self, step: Tensor) -> Reference:

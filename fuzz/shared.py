@@ -239,7 +239,7 @@ class Sleeping(Part):
         self.act = activation(draw)
         self.skip = draw.chance(0.5)
         self.facts = Facts(
-            [Use("always.weight"), Use("sometimes.weight")],
+            [Use("always.weight"), Use("sometimes.weight", optional=self.skip)],
             label=f"sleeping branch {self.act.name}, skipped: {self.skip}",
         )
 

@@ -192,3 +192,15 @@ def test_only_what_is_not_explained_goes_sample_by_sample(dtype):
         fg.hessian_diagonal(objective, "exact")
     layers = {name.split(".")[0] for name in asked[-1]}
     assert layers == {"left", "right"}
+
+
+def test_a_batch_that_depends_on_no_parameter():
+    """All units of its samples are dead; the others' are not."""
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU()).double()
+    model[0].weight.data = torch.eye(2, dtype=torch.float64)
+    x = torch.tensor([[-1.0, -2.0], [1.0, 2.0]], dtype=torch.float64)
+    y = torch.tensor([0, 1])
+    objective = fg.Objective(model, (x, y), batch_size=1)
+    found = fg.measure(objective, "hessian-trace", "fisher-rao-norm[diagonal=True]")
+    assert all(one.status is fg.Status.EXACT for one in found.measurements.values())
+    assert found["hessian-trace"].value == pytest.approx(plain_trace(model, x, y))

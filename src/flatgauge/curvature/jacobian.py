@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import BatchProduct
-from flatgauge.vectors import Params, check_twice_differentiable, zeros_like
+from flatgauge.vectors import (
+    Params,
+    check_twice_differentiable,
+    derivative_errors,
+    zeros_like,
+)
 
 
 def sandwich(
@@ -37,7 +42,8 @@ def jacobian_product(outputs: Tensor, point: Params, vector: Params) -> Tensor:
     """J v."""
     if not outputs.requires_grad:
         return torch.zeros_like(outputs)
-    return _jacobian(outputs, point)(vector)
+    with derivative_errors("product with the Jacobian"):
+        return _jacobian(outputs, point)(vector)
 
 
 def _jacobian(outputs: Tensor, point: Params) -> Callable[[Params], Tensor]:

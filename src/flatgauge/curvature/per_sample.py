@@ -30,7 +30,7 @@ from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, add_into, check_finite, scale
+from flatgauge.vectors import Params, add, check_finite, scale
 
 AGREEMENT = 1e-8
 CHECKED_SAMPLES = 3
@@ -104,8 +104,8 @@ class SquaredGradients:
         with self.objective.isolated():
             for batch in self.objective.batches():
                 for piece in self._pieces(batch):
-                    found = self._piece(piece, passes)
-                    add_into({name: total[name] for name in found}, found)
+                    for name, share in self._piece(piece, passes).items():
+                        total[name] += share
         total = scale(total, 1 / self.objective.sample_count)
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
