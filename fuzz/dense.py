@@ -146,8 +146,12 @@ class WeightNorm(Part):
         self.linear = weight_norm(nn.Linear(n, width))
         self.act = activation(draw)
         self.precise = False
-        name = "linear.parametrizations.weight.original1"
-        self.facts = Facts([Use(name, optional=True)], label="weight norm")
+        # With one input, the lengths have the layout of the matrix.
+        names = ("original1", "original0") if n == 1 else ("original1",)
+        uses = [
+            Use(f"linear.parametrizations.weight.{n}", optional=True) for n in names
+        ]
+        self.facts = Facts(uses, label="weight norm")
 
     def forward(self, h: Tensor, x: Tensor) -> Tensor:
         if not self.precise:

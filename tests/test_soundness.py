@@ -243,3 +243,25 @@ def test_the_cost():
     forward = small_passes(hidden.double(), "checked") - reach - 1
     assert forward == 2 * 7
     assert reach + forward + 2 + 2 * 2 <= 24
+
+
+class HookedLate(nn.Module):
+    """A hook that changes gradients, behind units that only some samples wake up."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.body(x).tanh() * (x[:, :1] > 0)
+        if h.requires_grad:
+            h.register_hook(lambda slope: 2 * slope)
+        return self.head(h)
+
+
+def test_a_part_that_only_later_batches_reach():
+    x = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).double()
+    x[:, 0] = x[:, 0].abs() * torch.tensor([-1.0] * 6 + [1.0] * 3)
+    data = (x, torch.arange(9) % 2)
+    with pytest.raises(ModelError, match="derivatives are not those of the loss"):
+        fg.Objective(HookedLate().double(), data, batch_size=3)

@@ -294,7 +294,7 @@ class Objective:
                 self.network,
                 self.parameters,
                 self.loss,
-                self.batches(),
+                self.batches,
                 model,
                 derivatives=self.derivatives,
             )

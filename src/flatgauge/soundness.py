@@ -9,14 +9,14 @@ in it, on at most four samples where the batch can be cut, at a point beside the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.blame import Calls
-from flatgauge.data import Batch, few_samples, map_batch, tensors_in
+from flatgauge.data import Batch, concatenated, few_samples, map_batch, tensors_in
 from flatgauge.differences import Verdict, examine, moved, scales_of
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
@@ -126,18 +126,18 @@ def check_sound(
     network: Network,
     point: Params,
     loss: Loss,
-    batches: Iterable[Batch],
+    batches: Callable[[], Iterable[Batch]],
     model: nn.Module,
     *,
     derivatives: str,
 ) -> str:
-    """Look at the first batch whose loss depends on the parameters.
+    """Look at the first batch whose loss depends on the parameters, or at samples of all.
 
     Args:
         network: the private copy.
         point: its parameters.
         loss: of the objective.
-        batches: in order.
+        batches: them, in order, at every call.
         model: the user's own, whose parameters the loss must not read.
         derivatives: "as given" leaves autograd's alone.
 
@@ -149,10 +149,11 @@ def check_sound(
             those of the loss.
     """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in point.items()}
-    for batch in batches:
+    mixed = _mixed(batches())
+    for batch in batches():
         total = loss.sum(*network.evaluate(leaves, batch))
         check_private(total, model)
-        few = bench(network, point, loss, batch)
+        few = bench(network, point, loss, batch, mixed)
         if few is not None:
             few.check_reach()
         if len(unused_in(total, leaves)) < len(leaves):
@@ -168,13 +169,20 @@ def check_sound(
     )
 
 
-def bench(network: Network, point: Params, loss: Loss, batch: Batch) -> Bench | None:
+def bench(
+    network: Network,
+    point: Params,
+    loss: Loss,
+    batch: Batch,
+    mixed: Batch | None = None,
+) -> Bench | None:
     """The first of the benches that runs: in float64, on few samples, moved the usual way.
+
+    The few are of several batches (`mixed`) if they can be.
 
     Else in the model's own precision, on the whole batch, or moved hardly at all, as for
     roots and logarithms of parameters; None where none of these runs or has the room.
     """
-    few = _few(batch)
     for dtype in dict.fromkeys((torch.float64, network.dtype)):
         needed = VECTORS * size(point) * torch.finfo(dtype).bits // 8
         if needed > free_memory(network.device):
@@ -185,7 +193,7 @@ def bench(network: Network, point: Params, loss: Loss, batch: Batch) -> Bench | 
             continue
         own = dict(twin.model.named_parameters())
         given = {name: tensor.detach().to(dtype) for name, tensor in point.items()}
-        for samples in (few,) if few is batch else (few, batch):
+        for samples in _distinct(mixed, _few(batch), batch):
             for share in SHARES:
                 found = Bench(twin, loss, _in(dtype, samples), moved(given, share))
                 for name, tensor in found.point.items():
@@ -217,3 +225,33 @@ def _few(batch: Batch) -> Batch:
     count = next(len(tensor) for tensor in tensors_in(batch.whole))
     rows = [0, count // 2, count - 1, 0]
     return map_batch(lambda t: t[rows], batch)
+
+
+def _mixed(batches: Iterable[Batch]) -> Batch | None:
+    """A sample of the first batch, of one in the middle and of the last, as in `_few`.
+
+    Other batches may take other paths. None where there is one batch only, or where
+    samples of several cannot be put together.
+    """
+    singles: list[Batch] = []
+    for batch in batches:
+        if few_samples(batch, 1) is batch:
+            return None
+        # Copies: a view would keep the whole batch.
+        singles.append(map_batch(lambda t: t[-1:].clone(), batch))
+    if len(singles) < 2:
+        return None
+    chosen = [singles[i] for i in (0, len(singles) // 2, -1, 0)]
+    try:
+        parts = [
+            concatenated([getattr(one, part) for one in chosen])
+            for part in ("whole", "inputs", "targets")
+        ]
+    except (RuntimeError, TypeError, ValueError, KeyError):
+        return None
+    return Batch(0, *parts)
+
+
+def _distinct(*candidates: Batch | None) -> list[Batch]:
+    given = [one for one in candidates if one is not None]
+    return list({id(one): one for one in given}.values())
