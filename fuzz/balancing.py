@@ -54,7 +54,10 @@ def _least(alpha: np.ndarray, beta: np.ndarray) -> float:
         both, net = p + q, p - q
         slope = np.concatenate([net.sum(1), net.sum(0)])
         curve = np.block([[np.diag(both.sum(1)), both], [both.T, np.diag(both.sum(0))]])
-        step = -np.linalg.lstsq(curve, slope, rcond=1e-14)[0]
+        try:
+            step = -np.linalg.lstsq(curve, slope, rcond=1e-14)[0]
+        except np.linalg.LinAlgError:
+            break
         size = min(1.0, 2.0 / max(np.abs(step).max(), 1e-300))
         while size > 1e-10:
             trial = sum(

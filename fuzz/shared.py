@@ -205,7 +205,12 @@ class Experts(Part):
         names = [f"{kind}.{i}.weight" for kind in ("up", "down") for i in range(2)]
         acts = "/".join(one.name for one in self.acts)
         self.facts = Facts(
-            [Use(name) for name in names], label=f"experts by {self.how} {acts}"
+            # An expert that no sample reaches may be left out.
+            [
+                Use(name, optional=self.how in ("index_add", "index_copy"))
+                for name in names
+            ],
+            label=f"experts by {self.how} {acts}",
         )
 
     def forward(self, h: Tensor, x: Tensor) -> Tensor:

@@ -111,6 +111,8 @@ class Truth:
         ]
         chosen = list(islice(product(*readings), MOST_READINGS))
         slack = max(sum(one.slack for one in each) for each in chosen)
+        # Where balancing overflows, nothing is known.
+        slack = slack if math.isfinite(slack) else math.inf
         return Answer([sum(one.values[0] for one in each) for each in chosen], slack)
 
     def fisher_rao(self, diagonal: bool) -> Answer:

@@ -18,8 +18,9 @@ from fuzz.problems import problem
 
 # A network that takes more of the processor is a failure; most take about a second.
 MOST_SECONDS = 60
-# Compiled graphs pile up in a process; this many networks, and a fresh one follows.
-LIFETIME = 250
+# Compiled graphs pile up in a process: after so many networks for each, fresh ones follow.
+# Not max_tasks_per_child, which can wait for ever where all of them end at once.
+LIFETIME = 150
 
 
 class TooSlow(BaseException):
@@ -59,8 +60,9 @@ def run(seed: int, indices: Iterable[int], jobs: int, device: str) -> Iterator[d
     while waiting:
         done: set[int] = set()
         broken = False
+        now = waiting[: jobs * LIFETIME]
         with _pool(jobs) as pool:
-            futures = {pool.submit(judged, seed, i, device): i for i in waiting}
+            futures = {pool.submit(judged, seed, i, device): i for i in now}
             for future in as_completed(futures):
                 result = _result(future)
                 if result is None:
@@ -77,9 +79,7 @@ def run(seed: int, indices: Iterable[int], jobs: int, device: str) -> Iterator[d
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(
-        jobs, context, initializer=quiet, max_tasks_per_child=LIFETIME
-    )
+    return ProcessPoolExecutor(jobs, context, initializer=quiet)
 
 
 def _alone(seed: int, index: int, device: str) -> dict[str, Any]:

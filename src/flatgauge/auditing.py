@@ -23,6 +23,8 @@ from flatgauge.twins import families
 
 # Relative drift that rounding alone makes between twins, beside the error bars.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
+# By how much measures may move where outputs of exact twins do, and the most of it.
+AMPLIFIED, COARSEST = 1e4, 1e-3
 # Combined standard errors that a difference of random estimates may span.
 STANDARD_ERRORS = 4
 # A measure that claims nothing "moves" if it changes by more than this.
@@ -155,7 +157,10 @@ def audit(
             twin.objective, label, index + 1
         ).measurements.items():
             drift[request, twin.kind, twin.exact].append(found)
-    tolerance = ROUNDING[objective.dtype]
+    # What rounds its outputs more coarsely than its parameters rounds its measures, too.
+    same = [twin for twin in moved if twin.exact and not twin.kind.startswith("output")]
+    coarse = max((twin.change for twin in same), default=0.0)
+    tolerance = max(ROUNDING[objective.dtype], min(AMPLIFIED * coarse, COARSEST))
     rows = [
         _judge(request, kind, exact, base[request], found, tolerance, kind in partly)
         for (request, kind, exact), found in sorted(

@@ -53,6 +53,8 @@ CHANGE = 1e-2
 # The scale of a tensor of zeros, in units of the other tensors' median.
 FROM_ZERO = 0.1
 NEAR_FINE, NEAR_COARSE = 1e-5, 1e-3
+# The share of that at which no more steps are tried: what is larger may be a small mistake.
+STRICT = 1e-2
 EVIDENCE = 10.0
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
 FLAT = 1e-4
@@ -159,7 +161,7 @@ def examine(function: Function, point: Params) -> Finding:
         )
         for what, check in checks.items():
             check.add(step, (ahead[what] - behind[what]) / (2 * step))
-        if all(check.agrees() for check in checks.values()):
+        if all(check.agrees(STRICT * near) for check in checks.values()):
             break
     return _finding(checks, products, u, v)
 
@@ -220,7 +222,7 @@ class _Check:
         return any(self.error(step) <= allowed for step in self.quotients)
 
     def verdict(self) -> Verdict:
-        if self.agrees():
+        if self.agrees(STRICT * self.near):
             return Verdict.AGREES
         steps = sorted(self.quotients)
         for three in zip(steps, steps[1:], steps[2:], strict=False):
@@ -231,7 +233,7 @@ class _Check:
             error = min(map(self.error, three))
             if error > EVIDENCE * spread and error > self.rounding / three[0]:
                 return Verdict.DIFFERS
-        return Verdict.UNDECIDED
+        return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED
 
 
 def _leaves(point: Params) -> Params:

@@ -69,25 +69,23 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     """h_i = eᵢᵀ H eᵢ, one product for each parameter, and what rounding may have made.
 
     A curvature that is 0 comes out as rounding of what it was computed from, and roots
-    make that larger. It is taken as a fraction of the largest entry of H, or of S H S
-    with S = |θ| if that is less.
+    make that larger. In units of each tensor's root mean square, that is taken as a
+    fraction of the largest entry of H, or of the loss if that is more.
     """
     space = hessian.space
     count, flat = size(space), ravel(space)
-    own = ravel(map_tensors(_own_scale, space))
+    units_of = ravel(map_tensors(_typical, space))
     diagonal = torch.zeros_like(flat)
-    largest = flat.new_zeros(2)
+    largest = flat.new_tensor(abs(hessian.objective.value()))
     for start in range(0, count, TOGETHER):
         stop = min(start + TOGETHER, count)
         units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
         units[range(start, stop), range(stop - start)] = 1
         columns = hessian.multiply_flat(units)
         diagonal[start:stop] = columns[start:stop].diagonal()
-        scaled = columns * own[:, None] * own[start:stop]
-        found = torch.stack([columns.abs().max(), scaled.abs().max()])
-        largest = torch.maximum(largest, found)
-    share = ROUNDINGS * hessian.rounding
-    rounding = share * torch.minimum(largest[0], largest[1] / own.square())
+        scaled = columns * units_of[:, None] * units_of[start:stop]
+        largest = torch.maximum(largest, scaled.abs().max())
+    rounding = ROUNDINGS * hessian.rounding * largest / units_of.square()
     return unravel(diagonal, space), unravel(rounding, space)
 
 
@@ -219,7 +217,11 @@ def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:
     return {name: p.square() for name, p in zip(point, pulled, strict=True)}
 
 
-def _own_scale(tensor: Tensor) -> Tensor:
+def _typical(tensor: Tensor) -> Tensor:
+    """The root mean square in every place, or 1 where that is 0."""
     typical = tensor.square().mean().sqrt()
-    fill = torch.where(typical > 0, typical, torch.ones_like(typical))
-    return torch.where(tensor == 0, fill, tensor.abs())
+    return torch.where(typical > 0, typical, 1.0).expand_as(tensor)
+
+
+def _own_scale(tensor: Tensor) -> Tensor:
+    return torch.where(tensor == 0, _typical(tensor), tensor.abs())

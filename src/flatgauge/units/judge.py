@@ -93,6 +93,7 @@ class Judge:
                 return
             self._check(samples)
             if samples.exact:
+                self._check_beside(outputs, targets)
                 self._pool.add(outputs, targets)
                 few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
                 error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
@@ -112,6 +113,8 @@ class Judge:
             mixed = self._pool.samples()
             if mixed is not None:
                 self._check(mixed)
+                outputs, targets = mixed.take(torch.arange(mixed.count))
+                self._check_beside(outputs, targets)
             if not self._possible:
                 self._refuse_or_couple()
         possible = self._possible or list(self.loss.countings)
@@ -192,8 +195,18 @@ class Judge:
         other = order[~own][:1]
         return torch.cat([order[own][: TOLD_BY - len(other)], other])
 
-    def _check(self, samples: Samples) -> None:
-        """Strike out what the loss is not a mean of."""
+    def _check_beside(self, outputs: Any, targets: Any) -> None:
+        """Check other outputs: equal ones, as of a head of zeros, hide weights."""
+        beside = sliced(map_nested(_moved, outputs), targets)
+        if beside is not None:
+            self._check(beside, where_finite=True)
+
+    def _check(self, samples: Samples, where_finite: bool = False) -> None:
+        """Strike out what the loss is not a mean of.
+
+        Samples that are not the user's may lie where the loss is not defined: then only
+        finite numbers count.
+        """
         if samples.count < 2:
             return
         both = samples.take(torch.arange(samples.count))
@@ -206,6 +219,8 @@ class Judge:
                 allowed = self._tolerance(samples, both[0], numbers, samples.count)
                 # Also where one is NaN.
                 same = abs(numbers[0] - numbers[1] - numbers[2]) <= allowed
+                if where_finite and not all(map(math.isfinite, numbers)):
+                    continue
                 if not same and counting in self._possible:
                     self._possible.remove(counting)
                     self._failed = samples
@@ -257,3 +272,13 @@ def _cuts(count: int) -> Iterator[tuple[Tensor, Tensor]]:
         (mixed, 1),
     ):
         yield order[:cut], order[cut:]
+
+
+def _moved(tensor: Tensor) -> Tensor:
+    """Moved at random by as much as it is large, if it is floating."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    size = float(tensor.square().mean().sqrt()) or 1.0
+    random = torch.Generator().manual_seed(0)
+    noise = torch.randn(tensor.shape, generator=random, dtype=torch.float64)
+    return tensor + size * noise.to(tensor)
