@@ -12,7 +12,7 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.curvature.per_sample import SquaredGradients
 
-SETTINGS = settings(max_examples=25, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=12, deadline=None, derandomize=True)
 
 
 class Experts(nn.Module):

@@ -138,7 +138,7 @@ class Curve(nn.Module):
         return self.function(x)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(
     activation=st.sampled_from([nn.Tanh, nn.Softplus, nn.GELU, nn.ReLU, nn.Hardtanh]),
     order=st.permutations(range(8)),

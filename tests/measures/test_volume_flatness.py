@@ -50,6 +50,7 @@ def star_area(radius, rays=400_000):
     return float((0.5 * first**2).mean() * 2 * math.pi)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [0.5, 256.0])
 def test_star_shaped_part_of_the_scalar_chain(radius):
     expected = math.log(star_area(radius))
@@ -121,6 +122,7 @@ def test_permutations_leave_it_alone():
     assert other.value != before.value
 
 
+@pytest.mark.slow
 def test_layer_rescaling_moves_it():
     objective = scalar_chain(1.0, 1.0)
     chain = Chain.of(objective.network.model)

@@ -135,6 +135,7 @@ def test_what_rays_see_of_the_volume():
     assert seen[0] < volume.closed_form(2.0, 0.02)
 
 
+@pytest.mark.slow
 def test_estimates_of_the_volume():
     settings = {
         **volume.settings(True),

@@ -82,6 +82,7 @@ def test_the_probes_that_decide_have_no_part_in_the_estimate():
     assert found.value == pytest.approx(np.mean(estimator._singles[32:]), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
 def test_the_interval_covers_the_trace_when_the_products_run_out(method):
     operator = operator_with(POWER_LAW)

@@ -29,7 +29,7 @@ def values(at: fg.Objective, *requests: str) -> dict[str, Measurement]:
     return fg.measure(at, *requests).measurements
 
 
-@settings(max_examples=10, deadline=None, derandomize=True, database=None)
+@settings(max_examples=5, deadline=None, derandomize=True, database=None)
 @given(st.sampled_from(KINDS), st.integers(2, 4), st.integers(0, 3))
 def test_rescaled_units_change_no_invariant_number(build, width: int, seed: int):
     width = 4 if build is stack else width

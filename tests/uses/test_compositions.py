@@ -71,6 +71,7 @@ layer = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(st.lists(layer, min_size=2, max_size=3), st.booleans())
 def test_every_rescaling_is_found_and_keeps_the_sharpness(layers, residual: bool):
