@@ -8,16 +8,20 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
+from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.curvatures import shown
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.vectors import Params
 
+# Roundings of a product that a term may carry.
+ROUNDINGS = 4.0
 LINEAR = {
     "layer-rescale",
     "node-rescale",
@@ -74,23 +78,33 @@ def fisher_rao_norm(
             name: float((tensor.double().square() * squares[name].double()).sum())
             for name, tensor in point.items()
         }
+        value, error = sum(layers.values()), None
     else:
         layers = {}
-    value = sum(layers.values()) if diagonal else _full(work, loss)
-    return Outcome(value, Status.EXACT, Status.EXACT.value, details={"layers": layers})
+        value, error = _full(work, loss)
+    details = {"layers": layers}
+    return Outcome(value, Status.EXACT, Status.EXACT.value, error, details)
 
 
-def _full(work: Workbench, loss: RowLoss) -> float:
-    """E⟨θ, ∇ℓ⟩²: the slope of every row's loss in the direction θ."""
+def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
+    """E⟨θ, ∇ℓ⟩² = E⟨∇_f ℓ, J θ⟩², and its rounding where the terms of rows cancel.
+
+    Where no rescaling of the outputs changes the loss, they cancel altogether.
+    """
     objective = work.objective
-    total = 0.0
+    total, error = 0.0, 0.0
+    rounding = ROUNDINGS * rounding_of(objective.dtype)
     with objective.isolated():
         for batch in objective.batches():
             point = objective.leaves()
-            values = loss.values(loss.rows(*objective.evaluate(point, batch)))
-            slopes = jacobian_product(values, point, objective.parameters)
-            total += float(slopes.double().square().sum())
-    return total / objective.sample_count
+            rows = loss.rows(*objective.evaluate(point, batch))
+            change = jacobian_product(rows.outputs, point, objective.parameters)
+            terms = _slope(loss, rows).double() * change.double()
+            slopes, off = terms.sum(1).abs(), rounding * terms.abs().sum(1)
+            total += float(slopes.square().sum())
+            error += float((off * (2 * slopes + off)).sum())
+    count = objective.sample_count
+    return total / count, shown(error / count, total / count, objective.dtype)
 
 
 def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:

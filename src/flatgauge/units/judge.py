@@ -150,10 +150,7 @@ class Judge:
         )
 
     def _refuse_or_couple(self) -> None:
-        assert self._failed is not None
-        mixed = self._pool.samples()
-        larger = mixed is not None and mixed.count > self._failed.count
-        kind = self._kind(mixed if larger and mixed else self._failed)
+        kind = self._told()
         if kind is Kind.SUM:
             raise LossError(
                 f"the loss '{self.loss.name}' adds up its samples, so that its value "
@@ -168,6 +165,18 @@ class Judge:
                 "ignore_index=."
             )
         self.coupled = True
+
+    def _told(self) -> Kind:
+        """The kind of mean, by what failed, by samples of all batches, or beside them."""
+        assert self._failed is not None
+        found = [self._kind(self._failed)]
+        mixed = self._pool.samples()
+        if mixed is not None:
+            both = mixed.take(torch.arange(mixed.count))
+            beside = sliced(map_nested(_moved, both[0]), both[1])
+            found += [self._kind(one) for one in (mixed, beside) if one is not None]
+        plain = [kind for kind in found if kind in (Kind.SUM, Kind.WEIGHTED)]
+        return plain[0] if plain else Kind.COUPLED
 
     def _kind(self, samples: Samples) -> Kind:
         """Told by a few samples at a time, until they show more than a mean."""

@@ -1,0 +1,27 @@
+"""Networks that once had a wrong number: each stays a test of what was mended."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.one import check
+
+FOUND = {
+    "rounding behind a root": [(0, 13), (0, 2535)],
+    "a Hessian that vanishes": [(0, 1350), (2, 1600)],
+    "parts in float32": [(0, 750), (0, 1300)],
+    "a small unsound part": [(0, 1562), (3, 355)],
+    "a small reference past an attribute": [(0, 3739)],
+    "class weights behind equal outputs": [(0, 1947), (1, 42), (2, 1081)],
+    "class weights in one batch only": [(2, 490)],
+    "a batch that depends on nothing": [(14, 226), (14, 428)],
+    "no second derivative": [(14, 25)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found(what):
+    for seed, index in FOUND[what]:
+        result = check(seed, index)
+        assert [one for one in result.findings if one.failed] == []
