@@ -56,6 +56,8 @@ NEAR_FINE, NEAR_COARSE = 1e-5, 1e-3
 # The share of that at which no more steps are tried: what is larger may be a small mistake.
 STRICT = 1e-2
 EVIDENCE = 10.0
+# The share of an error that smaller steps must still have.
+PERSISTS = 0.8
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
 FLAT = 1e-4
 # What the two sides of the Hessian may differ by, for functions as smooth as CLOSE.
@@ -231,6 +233,10 @@ class _Check:
                 for a, b in combinations(three, 2)
             )
             error = min(map(self.error, three))
+            finer = [self.error(step) for step in steps if step < three[0]]
+            if finer and min(finer) < PERSISTS * error:
+                # Steps too large for the function agree with one another, too.
+                continue
             if error > EVIDENCE * spread and error > self.rounding / three[0]:
                 return Verdict.DIFFERS
         return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED

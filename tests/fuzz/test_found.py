@@ -16,6 +16,7 @@ FOUND = {
     "class weights in one batch only": [(2, 490)],
     "a batch that depends on nothing": [(14, 226), (14, 428)],
     "no second derivative": [(14, 25)],
+    "curvature too large for coarse steps": [(0, 3025)],
 }
 
 
