@@ -155,3 +155,20 @@ class TestDeterminism:
         assert fg.Objective(model, data).value() < 1e-5
         data = (torch.eye(2), torch.tensor([[14.0, 0, 0], [0, 14.0, 0]]))
         assert fg.Objective(model, data, "mse").value() < 1e-10
+
+
+def test_tensors_that_are_not_dense():
+    x, y = torch.eye(3), torch.zeros(3, 2)
+    ragged = torch.nested.nested_tensor(
+        [torch.ones(2), torch.ones(3)], layout=torch.jagged
+    )
+    for inputs in (x.to_sparse(), ragged):
+        for data in ((inputs, y), [(inputs, y)]):
+            with pytest.raises(DataError, match="not dense"):
+                fg.Objective(nn.Linear(3, 2), data, loss="mse")
+
+
+def test_complex_targets():
+    data = (torch.eye(3), torch.ones(3, 2) * 1j)
+    with pytest.raises(LossError, match="complex"):
+        fg.Objective(nn.Linear(3, 2), data, loss="mse")

@@ -93,6 +93,7 @@ class Batches:
             self._held = held
 
     def _place(self, tensor: Tensor) -> Tensor:
+        _check_dense(tensor)
         if tensor.is_inference():
             tensor = tensor.clone()
         dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
@@ -189,6 +190,15 @@ def concatenated(values: list[Any]) -> Any:
     return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
 
 
+def _check_dense(tensor: Tensor) -> None:
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        kind = "nested" if tensor.is_nested else str(tensor.layout)
+        raise DataError(
+            f"the data hold a tensor that is not dense ({kind}): convert it with "
+            "to_dense(), or pad it."
+        )
+
+
 def _source(data: Any, batch_size: int | None, any_batch: bool) -> Iterable[Any]:
     """The user's data as an iterable that starts anew each time."""
     if isinstance(data, Tensor) or (_all_tensors(data) and not any_batch):
@@ -237,6 +247,8 @@ class _TensorBatches:
     batch_size: int | None
 
     def __post_init__(self) -> None:
+        for tensor in tensors_in((self.inputs, self.targets)):
+            _check_dense(tensor)
         count = self.targets.shape[0] if self.targets.ndim else 0
         lengths = {t.shape[0] if t.ndim else 0 for t in tensors_in(self.inputs)}
         if lengths != {count}:

@@ -204,3 +204,31 @@ def test_a_batch_that_depends_on_no_parameter():
     found = fg.measure(objective, "hessian-trace", "fisher-rao-norm[diagonal=True]")
     assert all(one.status is fg.Status.EXACT for one in found.measurements.values())
     assert found["hessian-trace"].value == pytest.approx(plain_trace(model, x, y))
+
+
+class Sorted(nn.Module):
+    """Rows sorted by side before a layer, with inputs that hide small slopes."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2, bias=False)
+
+    def forward(self, x):
+        rows = x.reshape(-1, 3)
+        side = (rows[:, 0] > 0).long()
+        order = side.argsort(stable=True)
+        h = self.linear(rows[order])[order.argsort()] / rows.norm(dim=1, keepdim=True)
+        h = h * torch.where(side == 1, 1.0, 0.5)[:, None]
+        return h.view(len(x), 2, -1).sum(1)
+
+
+def test_large_inputs_hide_no_small_slopes():
+    x = torch.randn(8, 2, 3, generator=torch.Generator().manual_seed(0)).double()
+    x[..., 0] = -x[..., 0].abs()
+    x[6:] *= 1e9
+    x[6:, 1, 0] *= -1
+    y = torch.arange(8) % 2
+    model = build(Sorted)
+    found = fg.hessian_diagonal(fg.Objective(model, (x, y)))
+    total = sum(float(h.sum()) for h in found.values.values())
+    assert total == pytest.approx(plain_trace(model, x, y), rel=1e-9)

@@ -53,6 +53,7 @@ def written_twice(w, v):
         (lambda w, v: F.layer_norm(X, (2,), w[0], v[0]), {"w": 1, "v": 1}),
         (lambda w, v: F.layer_norm(X @ w, (2,), v[0]), {"w": 2, "v": 1}),
         (lambda w, v: w.to_sparse() @ v, {"w": 2, "v": 1}),
+        (lambda w, v: w.to(torch.complex128).abs(), {"w": 2}),
         (in_place, {"w": 1, "v": 1}),
         (written_twice, {"w": 2}),
     ],

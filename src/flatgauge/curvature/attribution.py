@@ -21,8 +21,9 @@ from flatgauge.noise import standard_normal
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, generator
 
-# What rounding can do to a slope, as a share of the largest of its operation. What stays
-# unseen below it changes sums of squares by no more than its square.
+# What rounding can do to a slope, as a share of the largest of its sample, and in units in
+# the last place of the largest of all.
+ROUNDINGS = 1e3
 ROUNDING = {torch.float64: 1e-7, torch.float32: 1e-3}
 ROUNDING_TF32 = 0.05
 
@@ -77,8 +78,7 @@ def attribute(
             right, own = gradients[name], through.get(name)
             if own is None:
                 continue
-            missing = float((right - own).abs().max())
-            if missing <= allowed * float(right.abs().max()):
+            if _is_near(own, right, allowed, right.abs()):
                 explained.add(name)
                 loudest[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
     return Attribution(used, explained, loudest)
@@ -90,8 +90,17 @@ def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> boo
     if plain.shape[0] == 0 or plain.shape[0] % count != 0:
         return False
     expected = plain.detach().reshape(count, -1) * r[:, None]
-    wrong = (expected - weighted.detach().reshape(count, -1)).abs().max()
-    return float(wrong) <= allowed * float(expected.abs().max())
+    found = weighted.detach().reshape(count, -1)
+    return _is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
+
+
+def _is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
+    """Within a share of `size` everywhere, and a few roundings of the largest of all.
+
+    Not within a share of the largest: others may be small and meet large inputs.
+    """
+    floor = ROUNDINGS * torch.finfo(right.dtype).eps * right.abs().max()
+    return bool(((found - right).abs() <= allowed * size + floor).all())
 
 
 def _pull(outputs: Tensor, inputs: list, vectors: Tensor) -> list[Tensor | None]:

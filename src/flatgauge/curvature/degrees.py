@@ -124,9 +124,13 @@ class DegreeWatcher(TorchDispatchMode):
         return output
 
     def _result(self, func: Any, args: Any, kwargs: Any) -> Degrees:
-        everything = self.degrees(tensors_in([list(args), kwargs]))
+        given = tensors_in([list(args), kwargs])
+        everything = self.degrees(given)
         if not everything:
             return {}
+        # |z| has no straight pieces, and its parts come from operations of other names.
+        if any(tensor.is_complex() for tensor in given):
+            return dict.fromkeys(everything, OTHER)
         name = func.overloadpacket.__name__
         plain = name[:-1] if name.endswith("_") and name not in LINEAR else name
         if plain in CONSTANT:

@@ -39,6 +39,11 @@ class MeanSquaredError(RowLoss):
                 f"the squared error needs targets of the outputs' shape, but outputs are "
                 f"{shapes[0]} and targets {shapes[1]}: reshape one of them."
             )
+        if outputs.is_complex() or targets.is_complex():
+            raise LossError(
+                "the squared error is of real numbers, but outputs or targets are complex: "
+                "use torch.view_as_real, or pass a callable loss."
+            )
         count = outputs.shape[0]
         return Rows(
             outputs.reshape(count, -1),
