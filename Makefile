@@ -89,7 +89,7 @@ bench: $(READY) $(PEERS)
 papers: $(READY)
 	rm -rf papers/*/quick
 	$(BIN)/python -m papers.run --quick
-	$(BIN)/python -m papers.run --compare $(if $(DATA),--data $(DATA))
+	$(if $(QUICK),,$(BIN)/python -m papers.run --compare $(if $(DATA),--data $(DATA)))
 
 docs: $(READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
