@@ -100,7 +100,6 @@ def judge(
     truth: Truth,
     loss: Loss,
     uses: dict[str, Use],
-    coupled: bool,
     relative: float,
 ) -> list[Finding]:
     """The verdicts on one measurement: its value, and the parts that say they are known."""
@@ -110,7 +109,7 @@ def judge(
         return [Finding(request, REFUSED, note=found.message)]
     if not found.status.trusted:
         return [Finding(request, UNTRUSTED, found.value, note=found.status.name)]
-    wrong = _structure(request, found, loss, uses, truth)
+    wrong = _structure(request, found, loss, uses)
     if wrong:
         return [wrong]
     answer = answer_to(found, truth, uses)
@@ -135,7 +134,7 @@ def judge(
 
 
 def _structure(
-    request: str, found: Measurement, loss: Loss, uses: dict[str, Use], truth: Truth
+    request: str, found: Measurement, loss: Loss, uses: dict[str, Use]
 ) -> Finding | None:
     """Layers that are none, layers left out without a word, losses that were not meant."""
     seen = found.details.get("loss", "")

@@ -117,7 +117,7 @@ def _judged(task: Problem, draw: Draw, audited: bool, device: str) -> list[Findi
     except fg.FlatgaugeError as error:
         return [Finding("objective", REFUSED, note=str(error))]
     if not task.network.sound:
-        return _unsound(task, draw, objective, reference)
+        return _unsound(draw, objective, reference)
     rounded = task.network.rounded or task.dtype == torch.float32
     precision = torch.float32 if rounded else torch.float64
     relative = RELATIVE[precision]
@@ -146,9 +146,7 @@ def _judged_again(
     """The verdicts on one measurement; other random starts are tried where it fails."""
 
     def verdicts(one: fg.Measurement) -> list[Finding]:
-        return judge(
-            request, one, truth, task.loss, task.network.uses, task.coupled, relative
-        )
+        return judge(request, one, truth, task.loss, task.network.uses, relative)
 
     def retry(seed: int, place: int) -> Finding:
         other = fg.measure(objective, request, seed=seed)[request]
@@ -233,7 +231,7 @@ def _products(
 
 
 def _unsound(
-    task: Problem, draw: Draw, objective: fg.Objective, reference: Reference
+    draw: Draw, objective: fg.Objective, reference: Reference
 ) -> list[Finding]:
     """Every number that rests on derivatives must be refused."""
     if derivatives_agree(reference, draw):

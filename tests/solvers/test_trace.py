@@ -138,11 +138,12 @@ def test_low_rank_is_found_exactly(dtype):
     assert abs(found.value - truth) <= 1e3 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("method", ["xtrace", "hutchinson"])
-def test_a_vanishing_trace_ends_the_search(method):
+# Hutchinson spends 32 of its probes on how many are enough.
+@pytest.mark.parametrize(("method", "target"), [("xtrace", 0.1), ("hutchinson", 0.15)])
+def test_a_vanishing_trace_ends_the_search(method, target):
     half = np.linspace(0.1, 3.0, 100)
     operator = operator_with([*half, *-half])
-    found = estimate_trace(operator, 0.15, method=method, max_products=180)
+    found = estimate_trace(operator, target, method=method, max_products=180)
     assert found.status is Status.ESTIMATED
     assert "cannot be told from zero" in found.message
     low, high = found.interval(0.999)
