@@ -232,3 +232,30 @@ def test_large_inputs_hide_no_small_slopes():
     found = fg.hessian_diagonal(fg.Objective(model, (x, y)))
     total = sum(float(h.sum()) for h in found.values.values())
     assert total == pytest.approx(plain_trace(model, x, y), rel=1e-9)
+
+
+class Coupled(nn.Module):
+    """Two samples that influence each other; another has outputs that dwarf theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x):
+        h = x[:, :4] @ self.weight
+        mark, offset = x[:, 4:5], x[:, 5:]
+        return h + 0.3 * mark * (mark * h).sum(0, keepdim=True) + offset
+
+
+@pytest.mark.parametrize("pair", [[5, 6], [2, 9]])
+@pytest.mark.parametrize("offset", [0.0, 1e9])
+def test_a_large_output_hides_no_coupling(pair, offset):
+    x = torch.zeros(12, 6, dtype=torch.float64)
+    x[:, :4] = samples(12, 0)[0]
+    x[pair, 4], x[0, 5] = 1.0, offset
+    model, y = build(Coupled), samples(12, 0)[1]
+    objective = fg.Objective(model, (x, y))
+    found = fg.measure(objective, "hessian-trace", "fisher-rao-norm[diagonal=True]")
+    assert found["fisher-rao-norm[diagonal=True]"].value is None
+    trace = found["hessian-trace"].value
+    assert trace is None or trace == pytest.approx(plain_trace(model, x, y), rel=1e-7)

@@ -78,7 +78,7 @@ def attribute(
             right, own = gradients[name], through.get(name)
             if own is None:
                 continue
-            if _is_near(own, right, allowed, right.abs()):
+            if is_near(own, right, allowed, right.abs()):
                 explained.add(name)
                 loudest[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
     return Attribution(used, explained, loudest)
@@ -91,10 +91,10 @@ def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> boo
         return False
     expected = plain.detach().reshape(count, -1) * r[:, None]
     found = weighted.detach().reshape(count, -1)
-    return _is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
+    return is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
 
 
-def _is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
+def is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
     """Within a share of `size` everywhere, and a few roundings of the largest of all.
 
     Not within a share of the largest: others may be small and meet large inputs.

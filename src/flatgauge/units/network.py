@@ -19,6 +19,8 @@ from flatgauge.vectors import Params, gaussian, generator
 ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
 # A change that it never makes.
 CERTAIN = {torch.float64: 1e-6, torch.float32: 1e-2}
+# Roundings of the largest output that a small one may carry.
+FEW = 1e3
 # The relative change of sums that it makes.
 SUMS = {torch.float64: 1e-8, torch.float32: 1e-4}
 # Samples that another point is looked at with, and how far it lies, relatively.
@@ -128,13 +130,21 @@ def _floating(outputs: Any) -> list[Tensor]:
 
 
 def _change(whole: list[Tensor], other: list[Tensor]) -> float:
-    """The largest change of an output, relative to the largest finite one."""
+    """The largest change of an output, relative to the largest finite one, or its row's.
+
+    Beside a large row, changes of the others would not be seen. Less than a few roundings
+    of the largest is nothing.
+    """
     changes = [0.0]
     for one, two in zip(whole, other, strict=True):
         same = (one == two) | (one.isnan() & two.isnan())
         if not bool(same.all()):
-            largest = (one - two).abs().masked_fill(same, 0.0).max()
-            changes.append(float(largest) / max(reach_of(one), 1e-300))
+            moved = (one - two).abs().masked_fill(same, 0.0)
+            reach = max(reach_of(one), 1e-300)
+            changes.append(float(moved.max()) / reach)
+            sizes = one.abs().nan_to_num(0.0, 0.0, 0.0).flatten(1).amax(1)
+            beyond = moved.flatten(1).amax(1) - FEW * torch.finfo(one.dtype).eps * reach
+            changes.append(float((beyond.clamp_min(0) / sizes.clamp_min(1e-300)).max()))
     return math.inf if any(map(math.isnan, changes)) else max(changes)
 
 
