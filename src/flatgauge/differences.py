@@ -56,6 +56,8 @@ NEAR_FINE, NEAR_COARSE = 1e-5, 1e-3
 # The share of that at which no more steps are tried: what is larger may be a small mistake.
 STRICT = 1e-2
 EVIDENCE = 10.0
+# The same where only the quotients themselves tell how well they are known.
+BEYOND_DOUBT = 1e4
 # The share of an error that smaller steps must still have.
 PERSISTS = 0.8
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
@@ -238,6 +240,11 @@ class _Check:
                 # Steps too large for the function agree with one another, too.
                 continue
             if error > EVIDENCE * spread and error > self.rounding / three[0]:
+                return Verdict.DIFFERS
+            # Far below the outputs' rounding, where the loss is as good as 0: changes that
+            # got lost would be none, or others for every step.
+            rise = min(float(self.quotients[step].norm()) for step in three)
+            if min(error, rise) > BEYOND_DOUBT * spread:
                 return Verdict.DIFFERS
         return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED
 

@@ -142,8 +142,9 @@ def _change(whole: list[Tensor], other: list[Tensor]) -> float:
             moved = (one - two).abs().masked_fill(same, 0.0)
             reach = max(reach_of(one), 1e-300)
             changes.append(float(moved.max()) / reach)
-            sizes = one.abs().nan_to_num(0.0, 0.0, 0.0).flatten(1).amax(1)
-            beyond = moved.flatten(1).amax(1) - FEW * torch.finfo(one.dtype).eps * reach
+            sizes = one.abs().nan_to_num(0.0, 0.0, 0.0).reshape(len(one), -1).amax(1)
+            few = FEW * torch.finfo(one.dtype).eps * reach
+            beyond = moved.reshape(len(one), -1).amax(1) - few
             changes.append(float((beyond.clamp_min(0) / sizes.clamp_min(1e-300)).max()))
     return math.inf if any(map(math.isnan, changes)) else max(changes)
 
