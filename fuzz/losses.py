@@ -49,9 +49,11 @@ class Loss:
 
 def entropies(f: Tensor, y: Tensor) -> Tensor:
     """−ln softmax(f)_y, without cancellation where a row is almost certain."""
-    own = f.gather(1, y[:, None])
-    return F.softplus((f - own).scatter(1, y[:, None], -torch.inf).logsumexp(1),
-                      threshold=700)  # fmt: skip
+    top = f.argmax(1)
+    f = f - f.gather(1, top[:, None])
+    others = f.scatter(1, top[:, None], -torch.inf).exp().sum(1)
+    behind = f.gather(1, y[:, None])[:, 0]
+    return others.log1p() - torch.where(top == y, 0.0, behind)
 
 
 def normalized_entropies(f: Tensor, y: Tensor) -> Tensor:

@@ -213,7 +213,9 @@ def _products(
         dense = matrix()
         reach = float(torch.linalg.matrix_norm(dense, 2)) + truth.reference.reach
         scale = reach * float(v.norm())
-        rounding = truth.rounding / relative
+        rounding = (
+            truth.rounding + getattr(objective.loss, "rounding", 0.0)
+        ) / relative
         found.append(vectors_near(what, got, dense @ v, relative, rounding * scale))
 
     def fisher() -> Tensor:

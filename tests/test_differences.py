@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flatgauge.differences import Verdict, examine, moved, scales_of
+from flatgauge.differences import examine, moved, scales_of
+from flatgauge.quotients import Verdict
 from flatgauge.vectors import Params
 from unsound import Detached
 
@@ -40,13 +41,16 @@ def test_every_entry_moves_in_units_of_its_tensor():
         lambda w, b: (w.sin().sum() * (b / 99).tanh().sum()).exp(),
         lambda w, b: w.sum() + b.sum(),
         lambda w, b: w.abs().sum() * b.relu().sum(),
-        lambda w, b: 0 * w.sum() + 3,
         lambda w, b: (w.float().sin().double() * b[0]).sum(),
         lambda w, b: F.hardswish(3 * w).sum() + b.max(),
     ],
 )
 def test_derivatives_that_are_right(function):
     assert verdict(function) is Verdict.AGREES
+
+
+def test_without_slopes_nothing_is_seen():
+    assert verdict(lambda w, b: 0 * w.sum() + 3) is Verdict.UNDECIDED
 
 
 @pytest.mark.parametrize(

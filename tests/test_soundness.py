@@ -230,19 +230,18 @@ def small_passes(model: nn.Module, derivatives: str) -> int:
 
 
 def test_the_cost():
-    """Two gradients for the reach, and eight; 24 at most, a Hessian product being two.
+    """Three sets of samples for five gradients each; 24 at most.
 
     One forward pass tries whether the small problem runs at all.
     """
-    reach = small_passes(mlp(6, 5, 3), "as given")
-    assert reach == 1 + 2
-    assert small_passes(mlp(6, 5, 3), "checked") == reach + 1 + 2
+    assert small_passes(mlp(6, 5, 3), "as given") == 0
+    assert small_passes(mlp(6, 5, 3), "checked") == 3 * (1 + 1 + 2)
     assert max(Counted.passes) == len(X)
-    # The most that `examine` takes: nothing is decided, so that no module is looked for.
+    # Where nothing is decided: seven steps of one set, two of another.
     hidden = nn.Sequential(mlp(6, 3), sound.Apply(lambda f: (f.float() + 1e9).double()))
-    forward = small_passes(hidden.double(), "checked") - reach - 1
-    assert forward == 2 * 7
-    assert reach + forward + 2 + 2 * 2 <= 24
+    forward = small_passes(hidden.double(), "checked")
+    assert forward == (1 + 1 + 2 * 7) + (1 + 1 + 2 * 2)
+    assert (3 + 2 * 7) + (3 + 2 * 2) == 24
 
 
 class HookedLate(nn.Module):
@@ -257,6 +256,18 @@ class HookedLate(nn.Module):
         if h.requires_grad:
             h.register_hook(lambda slope: 2 * slope)
         return self.head(h)
+
+
+@pytest.mark.parametrize("batch_size", [12, 4, 1])
+def test_a_part_that_few_samples_reach(batch_size):
+    """And samples that the loss ignores."""
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)).double()
+    x[:, 0] = -x[:, 0].abs()
+    x[[2, 3, 4], 0] *= -1
+    y = torch.arange(12) % 2
+    y[[0, 5, 6, 10, 11]] = -100
+    with pytest.raises(ModelError, match="derivatives are not those of the loss"):
+        fg.Objective(HookedLate().double(), (x, y), batch_size=batch_size)
 
 
 def test_a_part_that_only_later_batches_reach():

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from flatgauge.data import map_nested, tensors_in
-from flatgauge.differences import Verdict, examine
+from flatgauge.differences import examine
+from flatgauge.quotients import Verdict
 from flatgauge.vectors import Params, generator
 
 

@@ -13,13 +13,7 @@ Each tensor of x is changed in units of its own root mean square, so that g, Hv 
 one unit and no scale of the parameters matters. The point is never the given one: exact
 zeros are kinks at every step, and a head of zeros hides what is behind it.
 
-No tolerance suits all networks: some compute parts in float32 whatever their parameters
-are, others cross the kinks of a million ReLUs. So the coarsest type of all operations is
-looked up first, and gives steps and tolerance. A claim *agrees* if the quotient of some
-step is near it. It *differs* only on evidence: quotients of three neighbouring steps that
-are ten times nearer to one another, which is the function's own precision, than to the
-claim. Rounding and kinks inside the steps grow as 1/h, the curvature left out as h², so
-that none of them makes three quotients agree. Otherwise nothing is decided.
+`quotients` says when a claim agrees.
 """
 
 from __future__ import annotations
@@ -27,14 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from itertools import combinations
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from flatgauge.quotients import STRICT, Quotients, Verdict
 from flatgauge.vectors import (
     Params,
     add,
@@ -53,15 +46,10 @@ CHANGE = 1e-2
 # The scale of a tensor of zeros, in units of the other tensors' median.
 FROM_ZERO = 0.1
 NEAR_FINE, NEAR_COARSE = 1e-5, 1e-3
-# The share of that at which no more steps are tried: what is larger may be a small mistake.
-STRICT = 1e-2
-EVIDENCE = 10.0
-# The same where only the quotients themselves tell how well they are known.
-BEYOND_DOUBT = 1e4
-# The share of an error that smaller steps must still have.
-PERSISTS = 0.8
 # The share of the gradient in the unit of Hessian products: there may be no curvature.
 FLAT = 1e-4
+# Those that a gradient with its graph and a product from it cost.
+GRADIENTS = 3
 # What the two sides of the Hessian may differ by, for functions as smooth as CLOSE.
 ASYMMETRY, CLOSE = 1e-3, 1e-6
 WORDS = {
@@ -70,19 +58,12 @@ WORDS = {
 }
 
 
-class Verdict(Enum):
-    """What difference quotients say about autograd's derivatives."""
-
-    AGREES = "agrees"
-    DIFFERS = "differs"
-    UNDECIDED = "undecided"
-
-
 @dataclass(frozen=True)
 class Finding:
-    """The verdict, and for DIFFERS what differs, in words."""
+    """The verdict, the gradients that it took, and for DIFFERS what differs, in words."""
 
     verdict: Verdict
+    gradients: int
     words: str = ""
 
 
@@ -121,72 +102,95 @@ def moved(point: Params, share: float = 1.0) -> Params:
     return add(point, direction(point, steps, seed=0))
 
 
-def examine(function: Function, point: Params) -> Finding:
+def examine(function: Function, point: Params, most: int = 24) -> Finding:
     """Compare autograd's derivatives of a function at `point` with its differences.
 
-    It takes one gradient, another one with its graph, two Hessian products from that (two
-    gradients each) and two gradients a step: 8 where the first step agrees, 20 at most.
+    A gradient with its graph and a Hessian product from it are three gradients, a step is
+    two; the other side of the Hessian, which is looked at in doubt only, is three again.
 
     Args:
         function: a point -> the value (0-dimensional), and the size of the numbers that
             it was computed from, which its rounding is a fraction of.
         point: the variables; choose one by `moved`.
+        most: gradients that it may take, at least 5.
     """
     scales = scales_of(point)
     v, u = (direction(point, scales, seed) for seed in (1, 2))
     leaves = _leaves(point)
     with _Precision() as precision:
         value, size = function(leaves)
-    products = _products(value, leaves, v, u)
-    slopes = gradient_of(value, leaves)
-    projected = _projections(slopes, v, u)
-    claims = {"the loss": projected[:, 0].sum().reshape(1)}
-    if products is not None:
-        claims["the gradient"] = _projections(products[0], v, u).flatten()
-    if not all(bool(torch.isfinite(one).all()) for one in claims.values()):
-        return Finding(Verdict.UNDECIDED)
-    units = {
-        "the loss": float(projected[:, 0].norm() + claims["the loss"].abs()),
-        "the gradient": FLAT * float(projected.norm()),
-    }
-    if products is not None:
-        units["the gradient"] += float(claims["the gradient"].norm())
     fine = precision.eps <= torch.finfo(torch.float64).eps
-    near = NEAR_FINE if fine else NEAR_COARSE
-    rounding = precision.eps * size
-    del slopes, leaves, value
-    checks = {
-        what: _Check(claim, units[what], near, rounding)
-        for what, claim in claims.items()
-    }
+    slopes, product = _derivatives(value, leaves, v)
+    del leaves, value
+    checks = _claims(slopes, product, v, u)
+    if checks is None:
+        return Finding(Verdict.UNDECIDED, GRADIENTS)
+    for check in checks.values():
+        check.near = NEAR_FINE if fine else NEAR_COARSE
+        check.rounding = precision.eps * size
+    spent = GRADIENTS
     for step in FINE if fine else COARSE:
+        if spent + 2 > most:
+            break
+        spent += 2
         ahead, behind = (
             _evaluated(function, add(point, v, sign * step), v, u) for sign in (1, -1)
         )
         for what, check in checks.items():
             check.add(step, (ahead[what] - behind[what]) / (2 * step))
-        if all(check.agrees(STRICT * near) for check in checks.values()):
+        if all(check.agrees(STRICT * check.near) for check in checks.values()):
             break
-    return _finding(checks, products, u, v)
-
-
-def _finding(
-    checks: dict[str, _Check],
-    products: tuple[Params, Params] | None,
-    u: Params,
-    v: Params,
-) -> Finding:
     for what, check in checks.items():
         if check.verdict() is Verdict.DIFFERS:
-            return Finding(Verdict.DIFFERS, WORDS[what])
+            return Finding(Verdict.DIFFERS, spent, WORDS[what])
     if all(check.agrees() for check in checks.values()):
-        return Finding(Verdict.AGREES)
-    if products is not None and checks["the loss"].agrees(CLOSE):
-        one, other = float(dot(u, products[0])), float(dot(v, products[1]))
-        unit = math.hypot(_size(products[0], u), _size(products[1], v))
-        if abs(one - other) > ASYMMETRY * unit + checks["the gradient"].rounding:
-            return Finding(Verdict.DIFFERS, "the Hessian is not symmetric")
-    return Finding(Verdict.UNDECIDED)
+        return Finding(Verdict.AGREES, spent)
+    smooth = checks["the loss"].agrees(CLOSE) and spent + GRADIENTS <= most
+    if product is not None and smooth:
+        spent += GRADIENTS
+        rounding = checks["the gradient"].rounding
+        if _is_asymmetric(function, point, (v, product), u, rounding):
+            return Finding(Verdict.DIFFERS, spent, "the Hessian is not symmetric")
+    return Finding(Verdict.UNDECIDED, spent)
+
+
+def _claims(
+    slopes: Params, product: Params | None, v: Params, u: Params
+) -> dict[str, Quotients] | None:
+    """What autograd says, to be compared; None where that is nothing, or not finite."""
+    projected = _projections(slopes, v, u)
+    claims = {"the loss": projected[:, 0].sum().reshape(1)}
+    units = {
+        "the loss": float(projected[:, 0].norm() + claims["the loss"].abs()),
+        "the gradient": FLAT * float(projected.norm()),
+    }
+    if product is not None:
+        claims["the gradient"] = _projections(product, v, u).flatten()
+        units["the gradient"] += float(claims["the gradient"].norm())
+    if not any(units.values()) or not all(map(math.isfinite, units.values())):
+        return None
+    return {
+        what: Quotients(claim, units[what], plain=what == "the loss")
+        for what, claim in claims.items()
+    }
+
+
+def _is_asymmetric(
+    function: Function,
+    point: Params,
+    given: tuple[Params, Params],
+    u: Params,
+    rounding: float,
+) -> bool:
+    """Whether ⟨u, Hv⟩ is not ⟨v, Hu⟩, with (v, Hv) given."""
+    v, product = given
+    leaves = _leaves(point)
+    _, other = _derivatives(function(leaves)[0], leaves, u)
+    if other is None:
+        return False
+    unit = math.hypot(_size(product, u), _size(other, v))
+    difference = abs(float(dot(u, product)) - float(dot(v, other)))
+    return difference > ASYMMETRY * unit + rounding
 
 
 class _Precision(TorchDispatchMode):
@@ -204,51 +208,6 @@ class _Precision(TorchDispatchMode):
         return found
 
 
-class _Check:
-    """The quotients of one claim, step by step."""
-
-    def __init__(self, claim: Tensor, unit: float, near: float, rounding: float):
-        self.claim = claim
-        self.unit = unit
-        self.near = near
-        self.rounding = rounding
-        self.quotients: dict[float, Tensor] = {}
-
-    def add(self, step: float, quotient: Tensor) -> None:
-        if bool(torch.isfinite(quotient).all()):
-            self.quotients[step] = quotient
-
-    def error(self, step: float) -> float:
-        return float((self.quotients[step] - self.claim).norm())
-
-    def agrees(self, near: float | None = None) -> bool:
-        allowed = (self.near if near is None else near) * self.unit
-        return any(self.error(step) <= allowed for step in self.quotients)
-
-    def verdict(self) -> Verdict:
-        if self.agrees(STRICT * self.near):
-            return Verdict.AGREES
-        steps = sorted(self.quotients)
-        for three in zip(steps, steps[1:], steps[2:], strict=False):
-            spread = max(
-                float((self.quotients[a] - self.quotients[b]).norm())
-                for a, b in combinations(three, 2)
-            )
-            error = min(map(self.error, three))
-            finer = [self.error(step) for step in steps if step < three[0]]
-            if finer and min(finer) < PERSISTS * error:
-                # Steps too large for the function agree with one another, too.
-                continue
-            if error > EVIDENCE * spread and error > self.rounding / three[0]:
-                return Verdict.DIFFERS
-            # Far below the outputs' rounding, where the loss is as good as 0: changes that
-            # got lost would be none, or others for every step.
-            rise = min(float(self.quotients[step].norm()) for step in three)
-            if min(error, rise) > BEYOND_DOUBT * spread:
-                return Verdict.DIFFERS
-        return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED
-
-
 def _leaves(point: Params) -> Params:
     return {name: tensor.detach().requires_grad_() for name, tensor in point.items()}
 
@@ -264,23 +223,20 @@ def _evaluated(function: Function, point: Params, v: Params, u: Params) -> Param
     }
 
 
-def _products(
-    value: Tensor, leaves: Params, v: Params, u: Params
-) -> tuple[Params, Params] | None:
-    """Hv and Hu; None where there are no second derivatives, which others report."""
+def _derivatives(
+    value: Tensor, leaves: Params, v: Params
+) -> tuple[Params, Params | None]:
+    """The gradient and Hv; None where there are no second derivatives, which others report."""
     try:
         slopes = gradient_of(value, leaves, create_graph=True)
         check_twice_differentiable(slopes.values())
-        first, second = (_inner(slopes, vector) for vector in (v, u))
-        return (
-            gradient_of(first, leaves, keep_graph=True),
-            gradient_of(second, leaves, keep_graph=True),
-        )
+        product = gradient_of(_inner(slopes, v), leaves, keep_graph=True)
+        return {name: slope.detach() for name, slope in slopes.items()}, product
     except torch.OutOfMemoryError:
         raise
     # A user's own backward may raise anything where it is to be differentiated.
     except Exception:
-        return None
+        return gradient_of(value, leaves), None
 
 
 def _inner(slopes: Params, vector: Params) -> Tensor:

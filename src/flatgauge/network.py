@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,10 +13,10 @@ from torch.func import functional_call
 from flatgauge.data import Batch, tensors_in
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
-from flatgauge.vectors import Params
+from flatgauge.placement import chosen_parameters, placement
+from flatgauge.vectors import Params, graph_nodes
 
 Forward = Callable[[nn.Module, Any], Any]
-PRECISIONS = (torch.float32, torch.float64)
 COARSE = (torch.float16, torch.bfloat16)
 
 
@@ -59,8 +60,8 @@ class Network:
                 )
         if mode not in ("eval", "train"):
             raise OptionError(f"mode= is '{mode}': use 'eval' or 'train'.")
-        chosen = _chosen(model, params)
-        self.device, self.dtype = _placement(chosen, device, dtype)
+        chosen = chosen_parameters(model, params)
+        self.device, self.dtype = placement(chosen, device, dtype)
         self.model = private_copy(model).to(device=self.device)
         # Not model.to(dtype=...), which drops the imaginary part of complex tensors.
         self.model._apply(lambda t: t.to(self.dtype) if t.is_floating_point() else t)
@@ -74,6 +75,7 @@ class Network:
         own = dict(self.model.named_parameters())
         self.parameters: Params = {name: own[name].detach() for name in chosen}
         self._bound = None if forward is None else _Bound(self.model, forward)
+        self._watched: dict[int, str] = {}
 
     def model_at(self, params: Params) -> nn.Module:
         """A model of the user's class with these parameters, ready to train."""
@@ -97,6 +99,37 @@ class Network:
             forward=self.forward,
         )
 
+    @contextmanager
+    def watched(self, on: bool) -> Iterator[None]:
+        """If on, refuse parameters that the model reads past its own attributes.
+
+        The model's own, which others replace, require gradients for that while: outputs
+        that depend on them came by another way.
+        """
+        if not on:
+            yield
+            return
+        own = dict(self.model.named_parameters())
+        self._watched = {id(own[name]): name for name in self.parameters}
+        try:
+            for name in self.parameters:
+                own[name].requires_grad_()
+            yield
+        finally:
+            self._watched = {}
+            self.model.requires_grad_(False)
+
+    def _check_reach(self, outputs: Any) -> None:
+        """Raises ModelError, naming a parameter that could not be replaced."""
+        for node in graph_nodes(tensors_in(outputs)):
+            name = self._watched.get(id(getattr(node, "variable", None)))
+            if name is not None:
+                raise ModelError(
+                    f"the model reads '{name}' through a reference of its own (a list or "
+                    "a closure?), so it cannot be replaced: read it as an attribute of "
+                    "its module."
+                )
+
     def evaluate(self, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The outputs at `params`, and the targets that belong to them."""
         state = dict(params)
@@ -119,6 +152,8 @@ class Network:
                 f"the model failed on batch {batch.index} with inputs of shape {shapes} "
                 f"({type(error).__name__}: {error}): check that it runs on this batch."
             ) from error
+        if self._watched:
+            self._check_reach(outputs)
         if self.forward is None:
             outputs, targets = self._align(_scores(outputs), batch.targets)
         else:
@@ -154,87 +189,6 @@ class _Bound(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.function(self.model, batch)
-
-
-def _chosen(
-    model: nn.Module, predicate: Callable[[str], bool] | None
-) -> Mapping[str, Tensor]:
-    """The parameters to measure, by name."""
-    floating = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if parameter.is_floating_point()
-    }
-    for name, parameter in model.named_parameters():
-        wanted = parameter.requires_grad if predicate is None else predicate(name)
-        if parameter.is_complex() and wanted:
-            raise ModelError(
-                f"the parameter '{name}' is complex: store torch.view_as_real of it, or "
-                "leave it out with params=."
-            )
-    if not floating:
-        raise ModelError(
-            "the model has no floating-point parameters to measure: give one that has."
-        )
-    if predicate is not None:
-        chosen = {name: value for name, value in floating.items() if predicate(name)}
-        if not chosen:
-            raise ModelError(
-                f"params= chose none of the {len(floating)} parameters (such as "
-                f"'{next(iter(floating))}'): let it accept at least one name."
-            )
-    else:
-        chosen = {
-            name: value for name, value in floating.items() if value.requires_grad
-        }
-        if not chosen:
-            raise ModelError(
-                "all parameters are frozen: pass params=lambda name: True to measure "
-                "them all the same."
-            )
-    for name, value in chosen.items():
-        if value.is_meta or isinstance(value, nn.parameter.UninitializedParameter):
-            raise ModelError(f"the parameter '{name}' has no data yet: load it first.")
-    return chosen
-
-
-def _placement(
-    chosen: Mapping[str, Tensor],
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> tuple[torch.device, torch.dtype]:
-    """One device and one precision for everything."""
-    if dtype is None:
-        found = {value.dtype: name for name, value in chosen.items()}
-        dtype = next(iter(found))
-        if len(found) > 1:
-            raise ModelError(
-                f"the parameters have several types ({sorted(map(str, found))}): pass "
-                "dtype=torch.float32 or torch.float64 to measure a copy in one."
-            )
-    if dtype not in PRECISIONS:
-        raise ModelError(
-            f"{dtype} is too coarse for second derivatives: pass dtype=torch.float32 (or "
-            "torch.float64) to measure a copy in that precision."
-        )
-    if device is None:
-        places = sorted({str(value.device) for value in chosen.values()})
-        if len(places) > 1:
-            raise ModelError(
-                f"the parameters lie on several devices ({', '.join(places)}): pass "
-                "device= to measure a copy on one."
-            )
-        device = places[0]
-    try:
-        # Norms and error bounds are computed in float64, which not every device has.
-        torch.zeros((), dtype=torch.float64, device=device)
-    except (AssertionError, RuntimeError, TypeError) as error:
-        reason = str(error).split("\n")[0]
-        raise ModelError(
-            f"the device '{device}' cannot be used, or not in float64 ({reason}): pass "
-            "device='cpu' to measure a copy there."
-        ) from error
-    return torch.device(device), dtype
 
 
 def _set_mode(model: nn.Module, mode: str) -> None:

@@ -63,9 +63,8 @@ class Objective:
         forward: callable(model, batch) -> outputs, instead of our own call.
         precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
             your own global setting is not used and not changed.
-        derivatives: "checked" compares autograd's derivatives once with differences of
-            the loss, on at most four samples, and refuses a model whose backward is not
-            the derivative of its forward; "as given" takes autograd's word.
+        derivatives: "checked" compares autograd's once with differences of the loss, on
+            some samples, and refuses where they differ; "as given" takes its word.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -269,7 +268,7 @@ class Objective:
 
     def _pass(self, loss: Loss, seed: int, watch: Watch | None = None) -> Pass:
         """One pass over the data, without derivatives."""
-        with self.isolated(seed):
+        with self.isolated(seed), self.network.watched(watch is not None):
             evaluate = partial(self.evaluate, self.parameters)
             return run_pass(self.batches(), evaluate, loss, watch)
 
@@ -295,6 +294,7 @@ class Objective:
                 self.parameters,
                 self.loss,
                 self.batches,
+                self.batch_count,
                 model,
                 derivatives=self.derivatives,
             )

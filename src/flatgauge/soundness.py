@@ -1,23 +1,24 @@
 """What is asked of a model once, before its numbers are trusted.
 
-Every parameter that the loss depends on must be one that we can replace, and autograd's
-derivatives must be those of the loss. Both are looked at in float64 where the model runs
-in it, on at most four samples where the batch can be cut, at a point beside the given one
-(`differences.moved`).
+Autograd's derivatives must be those of the loss. They are looked at in float64 where the
+model runs in it, on four samples at a time where batches can be cut, at a point beside
+the given one (`differences.moved`). That every parameter is one that we can replace is
+seen in the first pass over the data: see `Network.watched`.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.blame import Calls
-from flatgauge.data import Batch, concatenated, few_samples, map_batch, tensors_in
-from flatgauge.differences import Verdict, examine, moved, scales_of
+from flatgauge.data import Batch, concatenated, leading_size, map_batch, tensors_in
+from flatgauge.differences import examine, moved
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
 from flatgauge.kernels.convolution import OwnConvolutions
@@ -25,17 +26,18 @@ from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.losses import Loss
 from flatgauge.memory import free_memory
 from flatgauge.network import Network
-from flatgauge.vectors import Params, gradient_of, size, unused_in
+from flatgauge.quotients import Verdict
+from flatgauge.vectors import Params, size, unused_in
 
-SAMPLES = 4
+# Samples are taken from so many places of the data, in these sets.
+PLACES = 11
+SETS = ((0, 5, 10, 0), (8, 2, 6, 4), (3, 7, 1, 9))
+GOLDEN = 0.618
+MOST_GRADIENTS, LEAST_GRADIENTS = 24, 5
 # What a bench holds at a time: its network, points, directions, gradients and products.
 VECTORS = 12
 # How far the point is moved, in units of the usual way: see `differences.moved`.
 SHARES = (1.0, 1e-4)
-# Two ways to one gradient differ by rounding only: of the tensor's norm, of the whole.
-OF_TENSOR, OF_WHOLE = 1e-6, 1e-10
-# How much more where the model does not run in float64.
-COARSER = 1e4
 CHECKED, AS_GIVEN, UNDECIDED = "checked", "as given", "undecided"
 
 
@@ -46,20 +48,39 @@ class Bench:
     Attributes:
         network: a private network, whose parameters are at `point`.
         loss: the objective's loss.
-        batch: the samples.
+        given: the samples, as they came.
         point: beside the objective's own.
     """
 
     network: Network
     loss: Loss
-    batch: Batch
+    given: Batch
     point: Params
+
+    @cached_property
+    def _samples(self) -> Batch:
+        dtype = self.network.dtype
+        return map_batch(
+            lambda t: t.to(dtype) if t.is_floating_point() else t, self.given
+        )
+
+    def with_samples(self, samples: Batch) -> Bench:
+        """The same with other samples."""
+        return replace(self, given=samples)
+
+    def runs(self) -> bool:
+        """Whether its loss can be computed, and is finite."""
+        try:
+            value, _ = self.total(self.point)
+        except (FlatgaugeError, RuntimeError):
+            return False
+        return bool(torch.isfinite(value))
 
     def total(self, params: Params) -> tuple[Tensor, float]:
         """The loss, and the size of the numbers that it was computed from."""
         # The derivatives to be judged are those that products are made of.
         with OwnConvolutions(), OwnLayerNorms():
-            outputs, targets = self.network.evaluate(params, self.batch)
+            outputs, targets = self.network.evaluate(params, self._samples)
         value, _ = self.loss.total(outputs, targets)
         found = [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
         reach = sum(
@@ -67,63 +88,12 @@ class Bench:
         )
         return value, abs(float(value.detach())) + reach
 
-    def check_reach(self) -> None:
-        """Refuse parameters that the model reads past its own attributes.
-
-        The gradient with all parameters replaced must be that of the model as it is.
-
-        Raises:
-            ModelError: naming the parameter where it is another.
-        """
-        leaves = {n: t.detach().requires_grad_() for n, t in self.point.items()}
-        replaced = gradient_of(self.total(leaves)[0], leaves)
-        registered = dict(self.network.model.named_parameters())
-        own = {name: registered[name].requires_grad_() for name in self.point}
-        try:
-            direct = gradient_of(self.total({})[0], own)
-        finally:
-            self.network.model.requires_grad_(False)
-        scales = scales_of(self.point)
-        norms = {n: scales[n] * float(t.norm()) for n, t in direct.items()}
-        coarse = 1.0 if self.network.dtype == torch.float64 else COARSER
-        for name, tensor in direct.items():
-            wrong = scales[name] * float((tensor - replaced[name]).norm())
-            allowed = OF_TENSOR * norms[name] + OF_WHOLE * max(norms.values())
-            if wrong > coarse * allowed:
-                raise ModelError(
-                    f"the model reads '{name}' through a reference of its own (a list or "
-                    "a closure?), so it cannot be replaced: read it as an attribute of "
-                    "its module."
-                )
-
-    def check_derivatives(self) -> str:
-        """Refuse a model whose backward is not the derivative of its forward.
-
-        At most 24 gradients, that of `check_reach` included: see `differences.examine`.
-
-        Returns:
-            "checked", or "undecided" where rounding and kinks hide the answer, or memory
-            does not suffice.
-
-        Raises:
-            ModelError: naming the module where it can be found.
-        """
-        try:
-            found = examine(self.total, self.point)
-        except torch.OutOfMemoryError:
-            return UNDECIDED
-        if found.verdict is not Verdict.DIFFERS:
-            return CHECKED if found.verdict is Verdict.AGREES else UNDECIDED
+    def culprit(self) -> str:
+        """The module whose derivatives are not its own, or where else they may come from."""
         with Calls(self.network.model) as calls:
             self.total(self.point)
         alone = "the loss" if self.network.forward is None else "forward= or the loss"
-        raise ModelError(
-            f"autograd's derivatives are not those of the loss ({found.words}, because of "
-            f"{calls.culprit() or alone}): do without the custom backward, gradient hook, "
-            "straight-through estimator or detach() that changes them, turn activation "
-            f'checkpointing off, or pass derivatives="{AS_GIVEN}" to take autograd\'s '
-            "word."
-        )
+        return calls.culprit() or alone
 
 
 def check_sound(
@@ -131,17 +101,19 @@ def check_sound(
     point: Params,
     loss: Loss,
     batches: Callable[[], Iterable[Batch]],
+    count: int,
     model: nn.Module,
     *,
     derivatives: str,
 ) -> str:
-    """Look at the first batch whose loss depends on the parameters, or at samples of all.
+    """Look at the first batch whose loss depends on the parameters, and at samples of all.
 
     Args:
         network: the private copy.
         point: its parameters.
         loss: of the objective.
         batches: them, in order, at every call.
+        count: their number.
         model: the user's own, whose parameters the loss must not read.
         derivatives: "as given" leaves autograd's alone.
 
@@ -149,42 +121,72 @@ def check_sound(
         "checked", "undecided" or "as given".
 
     Raises:
-        ModelError: for a parameter that cannot be replaced, and derivatives that are not
+        ModelError: for a loss of the user's own parameters, and derivatives that are not
             those of the loss.
     """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in point.items()}
-    mixed = _mixed(batches())
     for batch in batches():
         total = loss.sum(*network.evaluate(leaves, batch))
         check_private(total, model)
-        few = bench(network, point, loss, batch, mixed)
-        if few is not None:
-            few.check_reach()
         if len(unused_in(total, leaves)) < len(leaves):
-            if derivatives == AS_GIVEN:
-                return AS_GIVEN
-            # What a user's code warns of in a pass, it said in those before.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return UNDECIDED if few is None else few.check_derivatives()
-    raise ModelError(
-        "the loss does not depend on any of the chosen parameters: check params=, and that "
-        "forward= uses the model that it is given."
-    )
+            break
+    else:
+        raise ModelError(
+            "the loss does not depend on any of the chosen parameters: check params=, and "
+            "that forward= uses the model that it is given."
+        )
+    if derivatives == AS_GIVEN:
+        return AS_GIVEN
+    few = few_of(batches(), count) or _cuts(batch)
+    # What a user's code warns of in a pass, it said in those before.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = bench(network, point, loss, [*few, batch])
+        if found is None:
+            return UNDECIDED
+        others = [one for one in few if one is not found.given]
+        return _check_derivatives(found, others)
+
+
+def _check_derivatives(first: Bench, others: list[Batch]) -> str:
+    """Refuse a model whose backward is not the derivative of its forward.
+
+    At most 24 gradients, on four samples at a time: see `differences.examine`.
+
+    Returns:
+        "checked", or "undecided" where rounding and kinks hide the answer, the samples
+        have no slope, or memory does not suffice.
+
+    Raises:
+        ModelError: naming the module where it can be found.
+    """
+    agrees, left = False, MOST_GRADIENTS
+    for one in (first, *(first.with_samples(samples) for samples in others)):
+        if left < LEAST_GRADIENTS or not (one is first or one.runs()):
+            break
+        try:
+            found = examine(one.total, one.point, left)
+        except torch.OutOfMemoryError:
+            break
+        left -= found.gradients
+        agrees |= found.verdict is Verdict.AGREES
+        if found.verdict is Verdict.DIFFERS:
+            raise ModelError(
+                f"autograd's derivatives are not those of the loss ({found.words}, because "
+                f"of {one.culprit()}): do without the custom backward, gradient hook, "
+                "straight-through estimator or detach() that changes them, turn activation "
+                f'checkpointing off, or pass derivatives="{AS_GIVEN}" to take autograd\'s '
+                "word."
+            )
+    return CHECKED if agrees else UNDECIDED
 
 
 def bench(
-    network: Network,
-    point: Params,
-    loss: Loss,
-    batch: Batch,
-    mixed: Batch | None = None,
+    network: Network, point: Params, loss: Loss, candidates: list[Batch]
 ) -> Bench | None:
     """The first of the benches that runs: in float64, on few samples, moved the usual way.
 
-    The few are of several batches (`mixed`) if they can be.
-
-    Else in the model's own precision, on the whole batch, or moved hardly at all, as for
+    Else in the model's own precision, on other samples, or moved hardly at all, as for
     roots and logarithms of parameters; None where none of these runs or has the room.
     """
     for dtype in dict.fromkeys((torch.float64, network.dtype)):
@@ -197,65 +199,62 @@ def bench(
             continue
         own = dict(twin.model.named_parameters())
         given = {name: tensor.detach().to(dtype) for name, tensor in point.items()}
-        for samples in _distinct(mixed, _few(batch), batch):
+        for samples in candidates:
             for share in SHARES:
-                found = Bench(twin, loss, _in(dtype, samples), moved(given, share))
+                found = Bench(twin, loss, samples, moved(given, share))
                 for name, tensor in found.point.items():
                     own[name].data.copy_(tensor)
-                if _runs(found):
+                if found.runs():
                     return found
     return None
 
 
-def _runs(found: Bench) -> bool:
-    try:
-        value, _ = found.total(found.point)
-    except (FlatgaugeError, RuntimeError):
-        return False
-    return bool(torch.isfinite(value))
+def few_of(batches: Iterable[Batch], count: int) -> list[Batch]:
+    """Sets of few samples from all over the data: other batches may take other paths.
 
+    The first set has its first sample twice, so that what depends on how often a value
+    occurs is seen. None where samples of several batches cannot be put together.
 
-def _in(dtype: torch.dtype, batch: Batch) -> Batch:
-    return map_batch(lambda t: t.to(dtype) if t.is_floating_point() else t, batch)
-
-
-def _few(batch: Batch) -> Batch:
-    """The first sample, one in the middle, the last, and the first again.
-
-    Twice, so that what depends on how often a value occurs is seen.
+    Args:
+        batches: all of them, in order.
+        count: their number.
     """
-    if few_samples(batch, SAMPLES) is batch:
-        return batch
-    count = next(len(tensor) for tensor in tensors_in(batch.whole))
-    rows = [0, count // 2, count - 1, 0]
-    return map_batch(lambda t: t[rows], batch)
-
-
-def _mixed(batches: Iterable[Batch]) -> Batch | None:
-    """A sample of the first batch, of one in the middle and of the last, as in `_few`.
-
-    Other batches may take other paths. None where there is one batch only, or where
-    samples of several cannot be put together.
-    """
-    singles: list[Batch] = []
-    for batch in batches:
-        if few_samples(batch, 1) is batch:
-            return None
-        # Copies: a view would keep the whole batch.
-        singles.append(map_batch(lambda t: t[-1:].clone(), batch))
-    if len(singles) < 2:
-        return None
-    chosen = [singles[i] for i in (0, len(singles) // 2, -1, 0)]
+    taken: dict[int, Batch] = {}
+    for index, batch in enumerate(batches):
+        for place in (p for p in range(PLACES) if _batch_of(p, count) == index):
+            length = leading_size(batch.whole)
+            if not length:
+                return []
+            row = round(_share_of(place) * (length - 1))
+            # Copies: a view would keep the whole batch.
+            taken[place] = map_batch(lambda t, r=row: t[r : r + 1].clone(), batch)
     try:
-        parts = [
-            concatenated([getattr(one, part) for one in chosen])
-            for part in ("whole", "inputs", "targets")
-        ]
+        return [_together([taken[place] for place in places]) for places in SETS]
     except (RuntimeError, TypeError, ValueError, KeyError):
-        return None
+        return []
+
+
+def _batch_of(place: int, count: int) -> int:
+    return round(place * (count - 1) / (PLACES - 1))
+
+
+def _share_of(place: int) -> float:
+    """Where in its batch: the first, the last, and others in between."""
+    return 1.0 if place == PLACES - 1 else place * GOLDEN % 1
+
+
+def _together(samples: list[Batch]) -> Batch:
+    parts = [
+        concatenated([getattr(one, part) for one in samples])
+        for part in ("whole", "inputs", "targets")
+    ]
     return Batch(0, *parts)
 
 
-def _distinct(*candidates: Batch | None) -> list[Batch]:
-    given = [one for one in candidates if one is not None]
-    return list({id(one): one for one in given}.values())
+def _cuts(batch: Batch) -> list[Batch]:
+    """The same of one batch; nothing where it cannot be cut."""
+    length = leading_size(batch.whole)
+    if not length:
+        return []
+    rows = [[round(p * (length - 1) / (PLACES - 1)) for p in places] for places in SETS]
+    return [map_batch(lambda t, chosen=chosen: t[chosen], batch) for chosen in rows]

@@ -18,6 +18,10 @@ FOUND = {
     "no second derivative": [(14, 25)],
     "an unsound part where the loss is as good as 0": [(5, 2812)],
     "a gradient that is right, without a second derivative": [(5, 291), (5, 1222)],
+    "an unsound part that few samples reach": [(5, 4417), (5, 5046)],
+    "a reference past an attribute that few samples reach": [(5, 5771)],
+    "curvature of samples that are certain and wrong": [(5, 4927), (5, 6340)],
+    "rounding of a loss of one's own": [(5, 4735)],
     "curvature too large for coarse steps": [(0, 3025)],
 }
 

@@ -269,19 +269,23 @@ def test_the_sum_is_the_total(name):
     )
 
 
+@pytest.mark.parametrize("label", [0, 1, 2])
 @pytest.mark.parametrize("margin", [10.0, 20.0, 40.0, 60.0])
-def test_curvature_of_almost_certain_samples_in_float32(margin):
-    """p (1 - p) for p near 1, where log-softmax has lost every digit."""
+def test_curvature_of_almost_certain_samples_in_float32(margin, label):
+    """p (1 - p) for p near 1, right or wrong, where log-softmax has lost every digit."""
     found = {}
     for dtype in (torch.float32, torch.float64):
         scores = torch.tensor([[margin, 0.0, 1.0]], dtype=dtype)
-        labels = torch.zeros(1, dtype=torch.long)
+        labels = torch.tensor([label])
         loss = resolve_loss("cross-entropy")
         vector = torch.tensor([[1.0, -2.0, 0.5]], dtype=dtype)
         slope = torch.func.grad(lambda s, y=labels, one=loss: one.sum(s, y))
         curved = torch.func.jvp(slope, (scores,), (vector,))[1]
         fisher = loss.fisher_product(loss.rows(scores, labels), vector)
         assert torch.allclose(fisher, curved, rtol=1e-4, atol=0)
+        columns, _ = loss.hessian_columns(loss.rows(scores, labels))
+        squared = torch.einsum("mkr,mlr,ml->mk", columns, columns, vector)
+        assert torch.allclose(squared, curved, rtol=1e-4, atol=0)
         found[dtype] = torch.cat([slope(scores), curved]).double()
     single, double = found.values()
     assert torch.allclose(single, double, rtol=1e-4, atol=0)

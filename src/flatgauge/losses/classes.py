@@ -11,9 +11,6 @@ from torch import Tensor
 from flatgauge.errors import LossError
 from flatgauge.losses.loss import IGNORED, Rows
 
-# Beyond it e^-margin is below the rounding of float64.
-SATURATED = 40.0
-
 
 def class_rows(outputs: Any, targets: Any) -> Rows:
     """Class scores [..., K] or [B, K, ...] with integer targets, as rows."""
@@ -66,10 +63,37 @@ def flatten_classes(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1).long()
 
 
+def complements(p: Tensor) -> Tensor:
+    """1 − p, as the sum of the others where a class is almost certain: nothing cancels."""
+    top = p.argmax(-1, keepdim=True)
+    return (1 - p).scatter(-1, top, p.scatter(-1, top, 0.0).sum(-1, keepdim=True))
+
+
 def softmax_root(p: Tensor, u: Tensor) -> Tensor:
-    """S u for S = diag(√p) − p √pᵀ."""
-    root = p.sqrt()
-    return root * u - p * (root * u).sum(-1, keepdim=True)
+    """S u for S = diag(√p) − p √pᵀ, whose diagonal is √p (1 − p)."""
+    top = p.argmax(-1, keepdim=True)
+    parts = p.sqrt() * u
+    others = parts.scatter(-1, top, 0.0).sum(-1, keepdim=True)
+    first = parts.gather(-1, top)
+    left = complements(p).gather(-1, top)
+    return (parts - p * (first + others)).scatter(
+        -1, top, first * left - p.gather(-1, top) * others
+    )
+
+
+def softmax_columns(p: Tensor) -> Tensor:
+    """S = diag(√p) − p √pᵀ, [..., K, K], for which S Sᵀ = diag(p) − p pᵀ."""
+    return _with_diagonal(-p[..., :, None] * p.sqrt()[..., None, :], p.sqrt(), p)
+
+
+def softmax_matrix(p: Tensor) -> Tensor:
+    """diag(p) − p pᵀ, [..., K, K]."""
+    return _with_diagonal(-p[..., :, None] * p[..., None, :], p, p)
+
+
+def _with_diagonal(matrix: Tensor, factor: Tensor, p: Tensor) -> Tensor:
+    """The matrix, with factor · (1 − p) on its diagonal."""
+    return matrix.diagonal_scatter(factor * complements(p), dim1=-2, dim2=-1)
 
 
 def softmax_covariance(p: Tensor, v: Tensor) -> Tensor:
@@ -82,19 +106,23 @@ def softmax_covariance(p: Tensor, v: Tensor) -> Tensor:
 
 
 def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
-    """ln(1 + Σ_{k≠y} e^{f_k − f_y}) a row, and 0 where the label is ignored.
+    """−ln softmax(f)_y a row, and 0 where the label is ignored.
 
-    −ln softmax(f)_y, written so that its derivatives keep their relative precision where
-    a sample is almost certain, and right: with log-softmax, p (1 − p) for p near 1 is the
-    difference of two numbers near each other, lost in float32 at losses of about 1e-7.
+    It is ln(1 + Σ_{k≠c} e^{f_k − f_c}) + f_c − f_y with c the likeliest class, whose
+    derivatives keep their relative precision where a sample is almost certain: with
+    log-softmax, p (1 − p) for p near 1 is the difference of two numbers near each other,
+    lost in float32 at losses of about 1e-7.
     """
     if scores.shape[1] == 1:
         return 0.0 * scores[:, 0]
     valid = labels != IGNORED
-    own = labels.clamp_min(0)[:, None]
-    others = scores.scatter(1, own, -torch.inf).logsumexp(1)
-    margin = others - scores.gather(1, own)[:, 0]
-    return torch.where(valid, F.softplus(margin, threshold=SATURATED), 0.0)
+    top = scores.detach().argmax(1, keepdim=True)
+    others = scores.scatter(1, top, -torch.inf).logsumexp(1)
+    best = scores.gather(1, top)[:, 0]
+    own = scores.gather(1, labels.clamp_min(0)[:, None])[:, 0]
+    # Not best − own where they are one: its slopes would round away those of the rest.
+    behind = torch.where(top[:, 0] == labels, 0.0, best - own)
+    return torch.where(valid, F.softplus(others - best) + behind, 0.0)
 
 
 def sample_classes(rows: Rows, p: Tensor, random: torch.Generator) -> Rows:

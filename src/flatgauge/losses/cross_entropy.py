@@ -12,6 +12,7 @@ from flatgauge.losses.classes import (
     cross_entropies,
     flatten_classes,
     sample_classes,
+    softmax_columns,
     softmax_covariance,
     softmax_root,
 )
@@ -43,8 +44,7 @@ class CrossEntropy(RowLoss):
     ) -> tuple[Float[Tensor, "M K R"], Float[Tensor, "M R"]]:
         """The columns of S = diag(√p) − p √pᵀ, for which S Sᵀ = diag(p) − p pᵀ."""
         p = rows.outputs.detach().softmax(-1)
-        columns = torch.diag_embed(p.sqrt()) - p[:, :, None] * p.sqrt()[:, None, :]
-        return columns, torch.ones_like(p)
+        return softmax_columns(p), torch.ones_like(p)
 
     def hessian_probe(
         self, rows: Rows, random: torch.Generator

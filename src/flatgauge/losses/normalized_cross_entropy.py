@@ -15,6 +15,7 @@ from flatgauge.losses.classes import (
     flatten_classes,
     sample_classes,
     softmax_covariance,
+    softmax_matrix,
     softmax_root,
 )
 from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
@@ -87,7 +88,7 @@ class NormalizedCrossEntropy(RowLoss):
         classes = p.shape[-1]
         identity = torch.eye(classes, dtype=p.dtype, device=p.device)
         projector = identity - 1 / classes - z[:, :, None] * z[:, None, :] / classes
-        covariance = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+        covariance = softmax_matrix(p)
         gradient = _project(z, a) / s
         lean = (z * a).sum(-1)[:, None, None] / classes
         cross = gradient[:, :, None] * z[:, None, :]
