@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
 
 import flatgauge as fg
 from flatgauge.errors import ModelError
-from flatgauge.isolation import isolated
+from flatgauge.isolation import CHECKPOINT_RECORDERS, isolated
 from sound import data
 
 X, Y = data(0)
@@ -64,7 +64,7 @@ def test_models_with_checkpointing_inside(kind):
 def lookups() -> tuple:
     return (
         "apply" in vars(CheckpointFunction),
-        torch.utils.checkpoint._checkpoint_without_reentrant_generator,
+        [vars(torch.utils.checkpoint).get(name) for name in CHECKPOINT_RECORDERS],
     )
 
 
@@ -103,13 +103,17 @@ def test_errors_in_a_checkpointed_part_are_the_models_own():
 
 def test_checkpointing_that_cannot_be_turned_off():
     """One that holds torch's function itself recomputes with other parameters."""
-    held = torch.utils.checkpoint._checkpoint_without_reentrant_generator
+    older, newer = (vars(torch.utils.checkpoint).get(n) for n in CHECKPOINT_RECORDERS)
+    contexts = torch.utils.checkpoint.noop_context_fn
 
     class Held(Net):
         def forward(self, x):
             h = self.first(x)
-            recorder = held(self.part, True, torch.utils.checkpoint.noop_context_fn,
-                            "default", False, True, h)  # fmt: skip
+            recorder = (
+                older(self.part, True, contexts, "default", False, True, h)
+                if newer is None
+                else newer(self.part, (h,), {})
+            )
             next(recorder)
             h = self.part(h)
             next(recorder, None)

@@ -213,7 +213,7 @@ def test_train_mode_reaches_every_module_and_keeps_buffers():
     assert not model.training
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_scripted_models_are_refused_by_name():
     model = mlp(4, 3)
     for scripted in (

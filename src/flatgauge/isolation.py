@@ -28,6 +28,11 @@ from flatgauge.vectors import graph_nodes
 
 # Marks the copy of a tensor that a model keeps and that was computed from others.
 STALE = "_flatgauge_stale"
+# What torch calls around a checkpointed function; the second from torch 2.15 on.
+CHECKPOINT_RECORDERS = (
+    "_checkpoint_without_reentrant_generator",
+    "_checkpoint_without_reentrant_generator_impl",
+)
 
 
 def private_copy(model: nn.Module) -> nn.Module:
@@ -220,15 +225,19 @@ def _checkpointing_off() -> Iterator[None]:
     """What `torch.utils.checkpoint.checkpoint` looks up, however users imported it."""
     torch_checkpoint: Any = checkpoint
     reentrant = torch_checkpoint.CheckpointFunction
-    recorder = torch_checkpoint._checkpoint_without_reentrant_generator
+    recorders = {
+        name: vars(torch_checkpoint)[name]
+        for name in CHECKPOINT_RECORDERS
+        if name in vars(torch_checkpoint)
+    }
     # torch's class inherits `apply`; inside another pass it is ours already.
     own = vars(reentrant).get("apply")
     reentrant.apply = staticmethod(lambda function, _, *args: function(*args))
-    torch_checkpoint._checkpoint_without_reentrant_generator = _record_nothing
+    vars(torch_checkpoint).update(dict.fromkeys(recorders, _record_nothing))
     try:
         yield
     finally:
-        torch_checkpoint._checkpoint_without_reentrant_generator = recorder
+        vars(torch_checkpoint).update(recorders)
         if own is None:
             del reentrant.apply
         else:
