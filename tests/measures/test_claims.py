@@ -95,7 +95,13 @@ def problem(network: str, loss: str):
     return fg.measure(objective, *REQUESTS), families(objective)
 
 
-@pytest.mark.parametrize("loss", ["cross-entropy", "normalized-cross-entropy"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "cross-entropy",
+        pytest.param("normalized-cross-entropy", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("network", NETWORKS)
 @settings(max_examples=2)
 @given(seed=st.integers(0, 10_000))

@@ -65,7 +65,7 @@ def base() -> Measurement:
     return direct(known_network("A/ce"), **OWN_LOSS)
 
 
-@pytest.mark.parametrize("lam", [0.5, 50.0])
+@pytest.mark.parametrize("lam", [0.5, pytest.param(50.0, marks=pytest.mark.slow)])
 def test_on_a_quadratic_it_is_the_second_order_value(lam: float):
     found = direct(quadratic(), lam=lam, draws=1000)
     other = "normalized-sharpness"
@@ -102,7 +102,9 @@ def test_it_is_no_worse_than_the_second_order_scales():
     assert value(found) < first.value / 2
 
 
-@pytest.mark.parametrize("twin", ["A_layer_4/ce", "A_node/ce"])
+@pytest.mark.parametrize(
+    "twin", [pytest.param("A_layer_4/ce", marks=pytest.mark.slow), "A_node/ce"]
+)
 def test_rescaling_moves_nothing(twin: str):
     before, after = base(), direct(known_network(twin), **OWN_LOSS)
     assert value(after) == pytest.approx(value(before), rel=1e-6)
@@ -110,6 +112,7 @@ def test_rescaling_moves_nothing(twin: str):
     assert claims == {"layer-rescale", "node-rescale", "permutation"}
 
 
+@pytest.mark.slow
 def test_permutation_moves_it_within_the_standard_error():
     objective = CASES["mlp"].objective()
     order = torch.tensor([3, 0, 5, 1, 2, 4])
@@ -119,6 +122,7 @@ def test_permutation_moves_it_within_the_standard_error():
     assert abs(value(before) - value(after)) < allowed(before, after)
 
 
+@pytest.mark.slow
 def test_seeds_agree_within_the_standard_error():
     before = base()
     after = direct(known_network("A/ce"), seed=1, **OWN_LOSS)
@@ -136,6 +140,7 @@ def test_scaling_the_outputs_moves_nothing_under_the_normalized_loss():
     assert value(after) == pytest.approx(value(before), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_scaling_the_outputs_moves_it_under_cross_entropy():
     objective = known_network("A/ce")
     layer = Chain.of(objective.model()).layers[-1]

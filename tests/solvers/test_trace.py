@@ -28,7 +28,13 @@ def coverage(operator, seeds=200, **options):
 
 
 @pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.parametrize(("method", "target"), [("xtrace", 0.03), ("hutchinson", 0.15)])
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        pytest.param("xtrace", 0.03, marks=pytest.mark.slow),
+        ("hutchinson", 0.15),
+    ],
+)
 def test_the_interval_covers_the_trace(name, method, target):
     operator = operator_with(SPECTRA[name])
     share, runs = coverage(operator, method=method, target=target, max_products=190)
