@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from flatgauge import noise
-from flatgauge.noise import split_mix, standard_normal
+from flatgauge.noise import random_signs, split_mix, standard_normal
 from flatgauge.vectors import generator
 
 FLOAT32, FLOAT64 = torch.zeros(()), torch.zeros((), dtype=torch.float64)
@@ -94,3 +94,33 @@ def test_a_gpu_draws_the_same(like):
     assert device.is_cuda
     eps = torch.finfo(like.dtype).eps
     assert torch.allclose(device.cpu(), host, rtol=4 * eps, atol=1e-14)
+
+
+class TestSigns:
+    def test_they_are_signs(self):
+        signs = random_signs(400_001, generator(0), FLOAT64)
+        assert set(signs.unique().tolist()) == {-1.0, 1.0}
+        assert abs(float(signs.sum())) < 5 * np.sqrt(len(signs))
+
+    @pytest.mark.parametrize("lag", [1, 2, 32, 63, 64, 65, 4096])
+    def test_places_are_independent(self, lag):
+        signs = random_signs(400_000, generator(1), FLOAT64)
+        assert abs(float(signs[:-lag] @ signs[lag:])) < 5 * np.sqrt(len(signs))
+
+    def test_keys_are_independent(self):
+        random = generator(0)
+        rows = torch.stack([random_signs(2000, random, FLOAT64) for _ in range(100)])
+        correlations = (rows @ rows.T / 2000).numpy()[np.triu_indices(100, 1)]
+        assert stats.kstest(correlations * np.sqrt(2000), "norm").pvalue > 1e-4
+
+    def test_nothing_but_seed_and_place_changes_them(self, monkeypatch):
+        whole = random_signs(1001, generator(0), FLOAT64)
+        few = random_signs(77, generator(0), FLOAT32)
+        assert torch.equal(few.double(), whole[:77])
+        monkeypatch.setattr(noise, "PIECE", 128)
+        assert torch.equal(random_signs(1001, generator(0), FLOAT64), whole)
+
+    @pytest.mark.gpu
+    def test_a_gpu_makes_the_same(self):
+        there = random_signs(1001, generator(0), FLOAT32.cuda())
+        assert torch.equal(there.cpu(), random_signs(1001, generator(0), FLOAT32))

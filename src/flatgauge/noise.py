@@ -1,4 +1,4 @@
-"""Normal random numbers that are the same on every device, up to rounding.
+"""Random numbers that are the same on every device, up to rounding.
 
 torch's generators give other numbers on a GPU than on a CPU, and a GPU waits while the
 host draws for it. Here every number is a hash of its place, made where it is needed.
@@ -39,11 +39,7 @@ def standard_normal(
     >>> standard_normal(3, torch.Generator().manual_seed(0), torch.zeros(()))
     tensor([-2.0801, -1.4561,  0.6453])
     """
-    key = int(
-        torch.empty((), dtype=torch.int64, device=random.device).random_(
-            generator=random
-        )
-    )
+    key = _key(random)
     half = (count + 1) // 2
     numbers = torch.empty(2, half, dtype=like.dtype, device=like.device)
     for start in range(0, half, PIECE):
@@ -56,6 +52,40 @@ def standard_normal(
         numbers[0, start:stop] = angle.cos().mul_(radius)
         numbers[1, start:stop] = angle.sin_().mul_(radius)
     return numbers.view(-1)[:count]
+
+
+def random_signs(
+    count: int, random: torch.Generator, like: Tensor
+) -> Float[Tensor, " count"]:
+    """Independent signs ±1, with the device and dtype of `like`.
+
+    They are a function of the generator's state and of their place alone: SplitMix64 gives
+    the bits of 64 places at a time.
+
+    Args:
+        count: how many.
+        random: a generator, of which one number is taken.
+        like: where they go.
+
+    >>> import torch
+    >>> random_signs(4, torch.Generator().manual_seed(0), torch.zeros(()))
+    tensor([ 1., -1.,  1., -1.])
+    """
+    key, words = _key(random), (count + 63) // 64
+    signs = torch.empty(words, 64, dtype=like.dtype, device=like.device)
+    shifts = torch.arange(64, dtype=torch.int64, device=like.device)
+    for start in range(0, words, PIECE // 64):
+        stop = min(start + PIECE // 64, words)
+        places = torch.arange(start, stop, dtype=torch.int64, device=like.device)
+        bits = split_mix(places, key)[:, None] >> shifts
+        signs[start:stop] = bits.bitwise_and_(1)
+    return signs.mul_(2).sub_(1).view(-1)[:count]
+
+
+def _key(random: torch.Generator) -> int:
+    """A number of the generator's."""
+    drawn = torch.empty((), dtype=torch.int64, device=random.device)
+    return int(drawn.random_(generator=random))
 
 
 def split_mix(places: Tensor, key: int) -> Tensor:

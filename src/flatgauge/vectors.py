@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from flatgauge.errors import ModelError, NonFiniteError, VectorError
+from flatgauge.noise import random_signs, standard_normal
 from flatgauge.shapes import Float
 
 Params = dict[str, Tensor]
@@ -117,24 +118,21 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
 
 
 def gaussian(space: Params, random: torch.Generator) -> Params:
-    """Independent standard normal entries; drawn on the generator's device."""
-    return {
-        name: torch.randn(
-            tensor.shape, generator=random, device=random.device, dtype=tensor.dtype
-        ).to(tensor.device)
-        for name, tensor in space.items()
-    }
+    """Independent standard normal entries, made where `space` is."""
+    return _drawn(standard_normal, space, random)
 
 
 def rademacher(space: Params, random: torch.Generator) -> Params:
     """Independent entries that are +1 or -1 with probability one half each."""
-    return {
-        name: torch.randint(0, 2, tensor.shape, generator=random, device=random.device)
-        .to(device=tensor.device, dtype=tensor.dtype)
-        .mul_(2)
-        .sub_(1)
-        for name, tensor in space.items()
-    }
+    return _drawn(random_signs, space, random)
+
+
+def _drawn(
+    draw: Callable[[int, torch.Generator, Tensor], Tensor],
+    space: Params,
+    random: torch.Generator,
+) -> Params:
+    return unravel(draw(size(space), random, next(iter(space.values()))), space)
 
 
 def gradient_of(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from flatgauge.errors import LossError
 from flatgauge.losses.loss import IGNORED, Rows
+from flatgauge.noise import standard_normal
 
 
 def class_rows(outputs: Any, targets: Any) -> Rows:
@@ -127,5 +128,6 @@ def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
 
 def sample_classes(rows: Rows, p: Tensor, random: torch.Generator) -> Rows:
     """The same rows with classes drawn from the probabilities p."""
-    drawn = torch.multinomial(p.to(random.device), 1, generator=random)[:, 0]
-    return Rows(rows.outputs, drawn.to(p.device), rows.samples)
+    uniform = torch.special.ndtr(standard_normal(len(p), random, p))
+    below = p.cumsum(-1) < uniform[:, None]
+    return Rows(rows.outputs, below[:, :-1].sum(-1), rows.samples)

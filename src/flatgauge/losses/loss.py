@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flatgauge import noise
 from flatgauge.shapes import Float, Int
 
 IGNORED = -100
@@ -96,5 +97,4 @@ class RowLoss(Loss):
 
 def random_signs(like: Tensor, random: torch.Generator) -> Tensor:
     """Independent ±1 with the shape, dtype and device of `like`."""
-    bits = torch.randint(0, 2, like.shape, generator=random, device=random.device)
-    return bits.to(device=like.device, dtype=like.dtype).mul_(2).sub_(1)
+    return noise.random_signs(like.numel(), random, like).view(like.shape)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from flatgauge.errors import LossError
 from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
 
 
@@ -82,9 +83,7 @@ class MeanSquaredError(RowLoss):
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
         """F plus Gaussian noise of variance K/2."""
         f = rows.outputs.detach()
-        noise = torch.randn(
-            f.shape, generator=random, device=random.device, dtype=f.dtype
-        ).to(f.device)
+        noise = standard_normal(f.numel(), random, f).view(f.shape)
         return Rows(rows.outputs, f + noise / self._root(f), rows.samples)
 
     def _root(self, like: Tensor) -> float:

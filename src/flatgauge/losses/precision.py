@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
+from flatgauge.losses.loss import random_signs
+
 Function = Callable[..., Tensor]
 # Two directions show a part of the error only.
 MARGIN = 16.0
@@ -70,10 +72,7 @@ def second_derivative_rounding(
     """
     # Signs, not normal numbers: each sample weighs as much in either product.
     random = torch.Generator().manual_seed(0)
-    u, v = (
-        torch.randint(0, 2, outputs.shape, generator=random).to(outputs) * 2 - 1
-        for _ in range(2)
-    )
+    u, v = (random_signs(outputs, random) for _ in range(2))
     first, other = _products(value, outputs, u), _products(value, outputs, v)
     ulp = torch.finfo(outputs.dtype).eps * outputs.abs() * v
     moved = _products(value, outputs + ulp, u)

@@ -19,14 +19,15 @@ from flatgauge.solvers.trace import estimate_trace
     cost="K backward passes on piecewise-affine networks, else random probes",
 )
 def hessian_trace(
-    work: Workbench, *, target: Positive = 0.02, max_products: Count = 512
+    work: Workbench, *, target: Positive = 0.02, max_products: Count = 64
 ) -> Outcome:
-    """The sum of the exact diagonal where there is one, else XTrace.
+    """The sum of the exact diagonal where there is one, else an estimate.
 
     Args:
         work: what the measures share.
         target: the relative standard error to reach where the trace is estimated.
-        max_products: the most Hessian products for that.
+        max_products: the most Hessian products for that; where positive and negative
+            curvature cancel, the target is out of reach.
     """
     objective = work.objective
     diagonal = work.exact_diagonal(objective)
@@ -54,7 +55,7 @@ def hessian_trace(
         found.message,
         found.standard_error * student(found.degrees_of_freedom) or None,
         {
-            "method": "xtrace",
+            "method": found.method,
             "interval_95": found.interval(0.95),
             "probes": found.probes,
         },

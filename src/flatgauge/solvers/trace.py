@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from scipy import stats
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
+from flatgauge.memory import memory_budget
 from flatgauge.results import Status
-from flatgauge.solvers.krylov import require_finite
-from flatgauge.solvers.student import skewness
-from flatgauge.solvers.xtrace import CHUNK, XTrace, random_signs
+from flatgauge.solvers.hutchinson import Hutchinson
+from flatgauge.solvers.xtrace import CHUNK, XTrace
 from flatgauge.vectors import generator
 
-# Fresh probes of Hutchinson's estimator, over those that would just do.
-MARGIN = 1.3
+# The smallest number of probes behind an estimate.
+FIRST = 8
+# Probes that Hutchinson must seem to need for XTrace to be tried, which costs FIRST.
+MANY = 48
+# The relative standard error above which there is no estimate to speak of.
+USABLE = 0.10
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Trace:
         message: what happened, and what to raise if it was not.
         products: the number of products with the operator.
         probes: the number of random vectors behind the value.
+        method: "exact", "hutchinson" or "xtrace".
     """
 
     value: float
@@ -43,6 +47,7 @@ class Trace:
     message: str
     products: int
     probes: int
+    method: str
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The confidence interval value -+ t * standard_error of Student's t."""
@@ -51,72 +56,30 @@ class Trace:
         return self.value - half, self.value + half
 
 
-class Hutchinson:
-    """The mean of w^T A w over random sign vectors w, one product each (1990)."""
-
-    first = 32
-
-    def __init__(self, operator: SymmetricOperator, random: torch.Generator):
-        self.operator = operator
-        self._random = random
-        self._singles: list[float] = []
-
-    @property
-    def probes(self) -> int:
-        """The number m of probes so far."""
-        return len(self._singles)
-
-    def grow(self, probes: int) -> None:
-        """Add probes until there are this many."""
-        first = next(iter(self.operator.space.values()))
-        while self.probes < probes:
-            count = min(CHUNK, probes - self.probes)
-            signs = random_signs(self.operator.dimension, count, self._random, first)
-            images = self.operator.multiply_flat(signs)
-            singles = (signs.double() * images.double()).sum(dim=0).tolist()
-            require_finite(singles)
-            self._singles += singles
-
-    def estimate(self, start: int = 0) -> tuple[float, float, float, float]:
-        """The estimate, its standard error and degrees of freedom, and its scale.
-
-        The standard error is widened for the skewness of the single estimates, and the
-        scale is their root mean square.
-
-        Args:
-            start: the number of probes that are left out, the first ones.
-        """
-        singles = np.array(self._singles[start:])
-        count = len(singles)
-        error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
-        scale = math.sqrt(np.square(singles).mean())
-        return float(singles.mean()), float(error), count - 1.0, scale
-
-
 def estimate_trace(
     operator: SymmetricOperator,
     target: float = 0.02,
-    max_products: int = 512,
+    max_products: int = 64,
     seed: int = 0,
-    method: str = "xtrace",
+    method: str = "auto",
 ) -> Trace:
     """Estimate the trace, adding probes until the standard error is small enough.
 
-    The target is relative to |trace|; if zero lies within two standard errors, it is
-    relative to the scale of the estimates instead (see the two estimators), so that a
-    vanishing trace ends the search as well. Hutchinson's probes are used in two parts,
-    so that the interval of the result holds in spite of the search: the first, 32 or
-    more, say how many are enough, and so many fresh ones give the value. When the
-    next look would cost as many products as there are rows, the trace is computed
-    exactly, if it can be paid for.
+    The target is relative to |trace|. Where positive and negative curvature cancel, it is
+    out of reach, and the search ends with `max_products`; an error of at most 10 % of the
+    trace still is an estimate. When the next look would cost as many products as there
+    are rows, the trace is computed exactly, if it can be paid for.
+
+    Eight plain probes are where "auto" begins. If their variance asks for many more, their
+    products begin an XTrace, which finds the large eigenvalues; it goes on if it says more
+    than as many plain probes would, and otherwise these go on.
 
     Args:
         operator: the symmetric operator.
         target: the relative standard error to reach.
         max_products: the most products to use.
         seed: of the probes.
-        method: "xtrace", which finds the large eigenvalues and is the better choice for
-            the spectra of networks, or "hutchinson".
+        method: "auto", or "xtrace" or "hutchinson" alone.
 
     Returns:
         A `Trace`.
@@ -131,69 +94,91 @@ def estimate_trace(
     >>> A = DenseOperator(torch.diag(torch.arange(1.0, 101.0).double()))
     >>> found = estimate_trace(A)
     >>> low, high = found.interval()
-    >>> bool(low < 5050 < high), found.standard_error < 0.02 * found.value
+    >>> bool(low <= 5050 <= high), found.standard_error <= 0.02 * found.value
     (True, True)
     """
-    kinds = {"xtrace": XTrace, "hutchinson": Hutchinson}
-    if method not in kinds:
+    if method not in ("auto", "xtrace", "hutchinson"):
         raise OptionError(
-            f"method={method!r} is not known: choose 'xtrace' or 'hutchinson'."
+            f"method={method!r} is not known: choose 'auto', 'xtrace' or 'hutchinson'."
         )
     if not target > 0:
         raise OptionError(f"target={target:g} was given: it must be positive.")
-    kind, size = kinds[method], operator.dimension
-    least = kind.first * (2 if kind is XTrace else 1)
-    if size <= min(least, max_products):
+    least = 2 * FIRST if method == "xtrace" else FIRST
+    if operator.dimension <= min(2 * FIRST, max_products):
         return _exact(operator, 0)
     if max_products < least:
         raise OptionError(
             f"max_products={max_products} is too few for a first look: "
             f"raise it to {least} or more."
         )
-    search = _by_xtrace if kind is XTrace else _by_hutchinson
-    return search(operator, target, max_products, seed)
+    search = _Search(operator, target, max_products)
+    random = generator(seed)
+    if method == "xtrace":
+        return search.by(XTrace(operator, random))
+    plain = Hutchinson(operator, random)
+    if method == "hutchinson":
+        return search.by(plain)
+    return search.by_either(plain, XTrace(operator, random))
 
 
-def _by_xtrace(
-    operator: SymmetricOperator, target: float, max_products: int, seed: int
-) -> Trace:
-    estimator, size = XTrace(operator, generator(seed)), operator.dimension
-    probes = estimator.first
-    while True:
-        estimator.grow(probes)
-        look = _Look(*estimator.estimate(), operator.rounding, target)
-        products = 2 * probes
-        if look.excess <= 1:
-            return look.reached(products, probes)
-        following = min(estimator.following(look.excess), max_products // 2)
-        if following == probes or size <= 2 * following:
-            if products + size <= max_products:
-                return _exact(operator, products)
-            return look.missed(products, probes, max_products)
-        probes = following
+class _Search:
+    """Looks at an estimator until it meets the target, or products run out."""
 
+    def __init__(self, operator: SymmetricOperator, target: float, max_products: int):
+        self.operator = operator
+        self.target = target
+        self.max_products = max_products
+        self._before = operator.products
 
-def _by_hutchinson(
-    operator: SymmetricOperator, target: float, max_products: int, seed: int
-) -> Trace:
-    # What decides how many probes are enough has no part in the estimate. Runs that stop
-    # because their own error came out small, or their trace large, are the unlucky ones.
-    estimator, size = Hutchinson(operator, generator(seed)), operator.dimension
-    estimator.grow(estimator.first)
-    while True:
-        start = estimator.probes
-        before = _Look(*estimator.estimate(), operator.rounding, target)
-        fresh = max(estimator.first, math.ceil(MARGIN * start * before.excess**2))
-        if start + fresh > max_products or size <= fresh:
-            if start + size <= max_products:
-                return _exact(operator, start)
-            estimator.grow(max_products)
-            look = _Look(*estimator.estimate(), operator.rounding, target)
-            return look.missed(max_products, max_products, max_products)
-        estimator.grow(start + fresh)
-        look = _Look(*estimator.estimate(start), operator.rounding, target)
-        if look.excess <= 1:
-            return look.reached(start + fresh, fresh)
+    @property
+    def products(self) -> int:
+        """Those of this search."""
+        return self.operator.products - self._before
+
+    def look(self, estimator: Hutchinson | XTrace) -> _Look:
+        return _Look(*estimator.estimate(), self.operator.rounding, self.target)
+
+    def by(self, estimator: Hutchinson | XTrace) -> Trace:
+        """The trace by one estimator, which may have probes already."""
+        estimator.grow(FIRST)
+        name = type(estimator).__name__.lower()
+        cost, size = estimator.products_per_probe, self.operator.dimension
+        while True:
+            look, probes = self.look(estimator), estimator.probes
+            if look.excess <= 1:
+                return look.reached(self.products, probes, name)
+            left = (self.max_products - self.products) // cost
+            following = min(estimator.following(look.excess), probes + left)
+            if following == probes or size <= cost * following:
+                if self.products + size <= self.max_products:
+                    return _exact(self.operator, self.products)
+                if following == probes:
+                    return look.missed(self.products, probes, name, self.max_products)
+            estimator.grow(following)
+
+    def by_either(self, plain: Hutchinson, other: XTrace) -> Trace:
+        """Plain probes, unless their variance asks for more and XTrace's is smaller."""
+        if self.max_products < 2 * FIRST or not self._fits():
+            return self.by(plain)
+        signs, images = plain.add(FIRST)
+        look = self.look(plain)
+        if FIRST * look.excess**2 <= MANY:
+            del signs, images
+            return self.by(plain)
+        other.add(signs.T, images.T.contiguous())
+        del signs, images
+        # The variance of one product: what is left of it, after as many.
+        if self.products * self.look(other).error ** 2 < FIRST * look.error**2:
+            return self.by(other)
+        del other
+        return self.by(plain)
+
+    def _fits(self) -> bool:
+        """Whether all vectors that XTrace holds have room."""
+        first = next(iter(self.operator.space.values()))
+        vectors = self.max_products // 2 + 4 * CHUNK
+        needed = vectors * self.operator.dimension * first.element_size()
+        return needed <= memory_budget(first.device, None)
 
 
 class _Look:
@@ -208,32 +193,39 @@ class _Look:
         rounding: float,
         target: float,
     ):
-        self.value, self.freedom, self.scale = value, freedom, scale
+        self.value, self.freedom = value, freedom
         self.error, self.target = max(error, rounding * scale), target
-        self.vanishing = abs(value) <= 2 * self.error
-        allowed = target * (scale if self.vanishing else abs(value))
-        self.excess = self.error / allowed if self.error > 0 else 0.0
+        allowed = target * abs(value)
+        # Of a trace of nothing but zeros there is nothing to be uncertain about.
+        self.excess = self.error / allowed if allowed > 0 else math.inf
+        if self.error == 0:
+            self.excess = 0.0
 
-    def reached(self, products: int, probes: int) -> Trace:
+    def reached(self, products: int, probes: int, method: str) -> Trace:
         """The trace, with an error that met the target."""
-        message = (
-            "The trace cannot be told from zero, so the target was taken relative to "
-            f"the scale of the estimates, {self.scale:.3g}."
-            if self.vanishing
-            else f"The standard error met the target {self.target:g}."
-        )
-        return self._trace(Status.ESTIMATED, message, products, probes)
+        message = f"The standard error met the target {self.target:g}."
+        return self._trace(Status.ESTIMATED, message, products, probes, method)
 
-    def missed(self, products: int, probes: int, max_products: int) -> Trace:
+    def missed(
+        self, products: int, probes: int, method: str, max_products: int
+    ) -> Trace:
         """The trace, with what to raise."""
+        usable = self.error <= USABLE * abs(self.value)
         message = (
-            f"The standard error is {self.error:.3g} after {probes} probes, and "
-            f"{self.target:g} of the trace is out of reach: raise "
-            f"max_products={max_products} or target."
+            f"The standard error is {self.error:.3g} after {probes} probes, above the "
+            f"target {self.target:g} of the trace: raise max_products={max_products} for a "
+            "smaller one."
+            if usable
+            else f"The standard error is {self.error:.3g} after {probes} probes, too large "
+            f"for a trace of {self.value:.3g}, in which positive and negative curvature "
+            f"may cancel: raise max_products={max_products}."
         )
-        return self._trace(Status.NOT_CONVERGED, message, products, probes)
+        status = Status.ESTIMATED if usable else Status.NOT_CONVERGED
+        return self._trace(status, message, products, probes, method)
 
-    def _trace(self, status: Status, message: str, products: int, probes: int) -> Trace:
+    def _trace(
+        self, status: Status, message: str, products: int, probes: int, method: str
+    ) -> Trace:
         return Trace(
             value=self.value,
             standard_error=self.error,
@@ -242,6 +234,7 @@ class _Look:
             message=message,
             products=products,
             probes=probes,
+            method=method,
         )
 
 
@@ -263,4 +256,5 @@ def _exact(operator: SymmetricOperator, products: int) -> Trace:
         message=f"Every one of the {size} diagonal entries was computed.",
         products=products + size,
         probes=0,
+        method="exact",
     )

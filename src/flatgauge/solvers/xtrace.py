@@ -9,6 +9,7 @@ import torch
 from scipy.linalg import solve_triangular
 from torch import Tensor
 
+from flatgauge import noise
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.shapes import Float
 from flatgauge.solvers.inner import combination, inner_products
@@ -60,8 +61,11 @@ class XTrace:
 
     def grow(self, probes: int) -> None:
         """Add probes until there are this many."""
+        first = next(iter(self.operator.space.values()))
         while self.probes < probes:
-            self._add(min(CHUNK, probes - self.probes))
+            count = min(CHUNK, probes - self.probes)
+            signs = random_signs(self.operator.dimension, count, self._random, first)
+            self.add(signs.T, self.operator.multiply_flat(signs).T.contiguous())
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target.
@@ -93,10 +97,9 @@ class XTrace:
         inner = basis.T @ self._inner @ basis
         return float(_leave_one_out(overlaps, triangle, inner).mean())
 
-    def _add(self, count: int) -> None:
-        first = next(iter(self.operator.space.values()))
-        signs = random_signs(self.operator.dimension, count, self._random, first).T
-        images = self.operator.multiply_flat(signs.T).T.contiguous()
+    def add(self, signs: Float[Tensor, "c n"], images: Float[Tensor, "c n"]) -> None:
+        """Add probes whose products are known already."""
+        count = len(signs)
         basis, above, corner = self._orthonormalized(images)
         products = self.operator.multiply_flat(basis.T).T.contiguous()
         beside = self._project(products)
@@ -168,8 +171,8 @@ def random_signs(
     dimension: int, count: int, random: torch.Generator, like: Tensor
 ) -> Float[Tensor, "n c"]:
     """Columns of independent random signs, a function of the generator and n alone."""
-    draw = torch.randint(0, 2, (count, dimension), generator=random, dtype=torch.int8)
-    return (2 * draw - 1).to(device=like.device, dtype=like.dtype).T
+    rows = [noise.random_signs(dimension, random, like) for _ in range(count)]
+    return torch.stack(rows).T
 
 
 def _leave_one_out(

@@ -1,0 +1,73 @@
+"""Hutchinson's estimator of a trace, grown probe by probe."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.memory import memory_budget
+from flatgauge.shapes import Float
+from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.krylov import require_finite
+from flatgauge.solvers.student import skewness
+from flatgauge.solvers.xtrace import CHUNK, random_signs
+
+# How much further a look is at most, in probes: what decides is uncertain itself.
+STRIDE = 1.5
+# Vectors that a product with one more of them holds at a time.
+HELD = 4
+
+
+class Hutchinson:
+    """The mean of w^T A w over random sign vectors w, one product each (1990)."""
+
+    products_per_probe = 1
+
+    def __init__(self, operator: SymmetricOperator, random: torch.Generator):
+        self.operator = operator
+        self._random = random
+        self._singles: list[float] = []
+
+    @property
+    def probes(self) -> int:
+        """The number m of probes so far."""
+        return len(self._singles)
+
+    def grow(self, probes: int) -> None:
+        """Add probes until there are this many."""
+        first = next(iter(self.operator.space.values()))
+        vector = self.operator.dimension * first.element_size()
+        room = memory_budget(first.device, None) // (HELD * vector)
+        while self.probes < probes:
+            self.add(max(1, min(CHUNK, room, probes - self.probes)))
+
+    def add(self, count: int) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+        """Add so many probes at a time; they and their products."""
+        first = next(iter(self.operator.space.values()))
+        signs = random_signs(self.operator.dimension, count, self._random, first)
+        images = self.operator.multiply_flat(signs)
+        singles = inner_products(signs.T, images.T).diagonal().tolist()
+        require_finite(singles)
+        self._singles += singles
+        return signs, images
+
+    def following(self, excess: float) -> int:
+        """How many probes to look at next, if the error is `excess` times the target."""
+        wanted = math.ceil(self.probes * min(excess**2, STRIDE))
+        return max(wanted, self.probes + 1)
+
+    def estimate(self) -> tuple[float, float, float, float]:
+        """The estimate, its standard error and degrees of freedom, and its scale.
+
+        The standard error is widened for the skewness of the single estimates, and the
+        scale is their root mean square.
+        """
+        singles = np.array(self._singles)
+        count = len(singles)
+        error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
+        scale = math.sqrt(np.square(singles).mean())
+        return float(singles.mean()), float(error), count - 1.0, scale
