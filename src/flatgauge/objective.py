@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +15,20 @@ from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.network import Forward, Network
-from flatgauge.passes import Pass, Watch, run_pass
+from flatgauge.passes import Pass, Watch, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.units import survey
 from flatgauge.vectors import (
     Params,
-    add_into,
     check_finite,
     check_finite_parameters,
     check_like,
     derivative_errors,
     gradient_of,
     scale,
-    zeros_like,
 )
 
+T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
 PRECISIONS = ("ieee", "tf32")
 
@@ -145,14 +144,14 @@ class Objective:
 
     def gradient(self) -> Params:
         """∇L(θ)."""
-        with self.isolated():
-            total = zeros_like(self.parameters)
-            for batch in self.batches():
-                point = self.leaves()
-                value = self.batch_total(point, batch)
-                with derivative_errors("gradient"):
-                    add_into(total, gradient_of(value, point))
-        gradient = scale(total, 1 / self.sample_count)
+
+        def slope(batch: Batch) -> Params:
+            point = self.leaves()
+            value = self.batch_total(point, batch)
+            with derivative_errors("gradient"):
+                return gradient_of(value, point)
+
+        gradient = scale(self.sum(slope), 1 / self.sample_count)
         check_finite(gradient, "gradient")
         return gradient
 
@@ -176,9 +175,7 @@ class Objective:
         The parameters are those of the same names, or, where the architecture differs,
         those that require gradients.
         """
-        names = [
-            name for name, _ in model.named_parameters() if name in self.parameters
-        ]
+        names = [n for n, _ in model.named_parameters() if n in self.parameters]
         if len(names) < len(self.parameters):
             names = [n for n, p in model.named_parameters() if p.requires_grad]
         changed = self._clone()
@@ -228,6 +225,16 @@ class Objective:
             seed=seed,
         )
 
+    def sum(self, term: Callable[[Batch], T]) -> T:
+        """Σ term(batch) over the data: see `passes.summed` for what can be added up."""
+        with self.isolated():
+            return summed(map(term, self.batches()))
+
+    def first_batch(self) -> Batch:
+        """The first one, on the device."""
+        with self.isolated():
+            return next(self.batches())
+
     def batches(self) -> Iterator[Batch]:
         """The batches, on the device; to be read inside `isolated()`."""
         return iter(self._batches if self._others is None else self._others)
@@ -274,14 +281,7 @@ class Objective:
 
     def _survey(self, loss: LossLike) -> None:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
-        found = survey(
-            self._pass,
-            resolve_loss(loss),
-            self.evaluate,
-            self.parameters,
-            self.dtype,
-            self.network.mode,
-        )
+        found = survey(self._pass, resolve_loss(loss), self.network, self.parameters)
         self.loss, self.coupled = found.loss, found.coupled
         self.batch_sizes, self.sample_count = found.sizes, sum(found.sizes)
         self._value: float | None = found.value

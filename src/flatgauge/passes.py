@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flatgauge.data import Batch
 from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
 
+T = TypeVar("T")
 # Takes note of a batch, its outputs and its targets.
 Watch = Callable[[Batch, Any, Any], None]
 
@@ -65,6 +67,32 @@ def run_pass(
         if watch is not None:
             watch(batch, outputs, targets)
     return _summed_up(totals, sizes, reaches)
+
+
+def summed(terms: Iterable[T]) -> T:
+    """The sum of equal structures: numbers, tensors, and tuples or mappings of them.
+
+    None stays None; the first term is not written to.
+
+    >>> summed([(1, {"x": 2.0}), (3, {"x": 4.0})])
+    (4, {'x': 6.0})
+    """
+    total: list[Any] = []
+    structure = None
+    for index, term in enumerate(terms):
+        leaves, structure = tree_flatten(term)
+        if index == 0:
+            total = leaves
+            continue
+        for place, leaf in enumerate(leaves):
+            if index > 1 and isinstance(leaf, Tensor):
+                total[place] += leaf
+            elif leaf is not None:
+                # Not in place: it may be a view, or the first term's own.
+                total[place] = total[place] + leaf
+    if structure is None:
+        raise DataError("there is nothing to add up: give at least one batch.")
+    return tree_unflatten(total, structure)
 
 
 def _summed_up(totals: list[Tensor], sizes: list[int], reaches: list[Tensor]) -> Pass:

@@ -196,7 +196,7 @@ def _chain(objective: Objective) -> Chain | None:
 def first_outputs(objective: Objective) -> Tensor:
     """The outputs on the first batch, without derivatives."""
     with objective.isolated():
-        batch = next(objective.batches())
+        batch = objective.first_batch()
         outputs = objective.evaluate(objective.parameters, batch)[0]
     if not isinstance(outputs, Tensor):
         raise FlatgaugeError(

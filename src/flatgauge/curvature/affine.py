@@ -39,9 +39,16 @@ def _check(objective: Objective) -> bool:
     first samples may lie on one. Operations alone would trust our list of them.
     """
     with objective.isolated(), derivative_errors("second derivative"):
-        if not _is_straight(objective, next(objective.batches())):
+        if not _is_straight(objective, objective.first_batch()):
             return False
-        return all(_has_affine_operations(objective, b) for b in objective.batches())
+        affine = True
+
+        def look(batch: Batch) -> None:
+            nonlocal affine
+            affine = affine and _has_affine_operations(objective, batch)
+
+        objective.sum(look)
+        return affine
 
 
 def _has_affine_operations(objective: Objective, batch: Batch) -> bool:

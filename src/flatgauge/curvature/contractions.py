@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from flatgauge.data import Batch
 from flatgauge.objective import Objective
 from flatgauge.uses import Matrices, Watcher
 
@@ -47,11 +48,13 @@ def contractions(objective: Objective) -> Contractions:
         for name, tensor in objective.parameters.items()
     }
     watcher = Watcher(point)
-    with objective.isolated():
-        for batch in objective.batches():
-            watcher.inputs([batch.whole, batch.inputs, batch.targets])
-            with watcher:
-                objective.evaluate(point, batch)
+
+    def look(batch: Batch) -> None:
+        watcher.inputs([batch.whole, batch.inputs, batch.targets])
+        with watcher:
+            objective.evaluate(point, batch)
+
+    objective.sum(look)
     found = watcher.described()
     return Contractions(
         {name: one for name, one in found.items() if one.alone}, watcher.mixed()

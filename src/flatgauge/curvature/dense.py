@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from flatgauge.data import Batch
 from flatgauge.errors import LossError, OptionError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -26,17 +27,16 @@ def dense_hessian(objective: Objective) -> Float[Tensor, "n n"]:
     _check_size(objective)
     space = objective.parameters
     flat = ravel(space)
-    total = torch.zeros(
-        flat.numel(), flat.numel(), dtype=flat.dtype, device=flat.device
-    )
-    with objective.isolated():
-        for batch in objective.batches():
 
-            def loss(point: Tensor, batch=batch) -> Tensor:
-                return objective.batch_total(unravel(point, space), batch)
+    def curvature(batch: Batch) -> Tensor:
+        def loss(point: Tensor) -> Tensor:
+            return objective.batch_total(unravel(point, space), batch)
 
-            total += torch.autograd.functional.hessian(loss, flat)
-    return total / objective.sample_count
+        found = torch.autograd.functional.hessian(loss, flat)
+        assert isinstance(found, Tensor)
+        return found
+
+    return objective.sum(curvature) / objective.sample_count
 
 
 def dense_gauss_newton(objective: Objective) -> Float[Tensor, "n n"]:
@@ -95,22 +95,19 @@ def _sum_over_rows(
     space = objective.parameters
     flat = ravel(space)
     loss = _row_loss(objective)
-    total = torch.zeros(
-        flat.numel(), flat.numel(), dtype=flat.dtype, device=flat.device
-    )
-    with objective.isolated():
-        for batch in objective.batches():
 
-            def outputs(point: Tensor, batch=batch) -> Tensor:
-                return loss.rows(
-                    *objective.evaluate(unravel(point, space), batch)
-                ).outputs
+    def term(batch: Batch) -> Tensor:
+        def outputs(point: Tensor) -> Tensor:
+            return loss.rows(*objective.evaluate(unravel(point, space), batch)).outputs
 
-            jacobian = torch.autograd.functional.jacobian(outputs, flat)
-            rows = loss.rows(*objective.evaluate(space, batch))
-            for index in range(rows.outputs.shape[0]):
-                total += jacobian[index].mT @ middle(rows, index) @ jacobian[index]
-    return total / objective.sample_count
+        jacobian = torch.autograd.functional.jacobian(outputs, flat)
+        rows = loss.rows(*objective.evaluate(space, batch))
+        total = flat.new_zeros(flat.numel(), flat.numel())
+        for index in range(rows.outputs.shape[0]):
+            total += jacobian[index].mT @ middle(rows, index) @ jacobian[index]
+        return total
+
+    return objective.sum(term) / objective.sample_count
 
 
 def _slope(loss: RowLoss, rows: Rows, index: int, target: Tensor) -> Tensor:

@@ -183,7 +183,7 @@ def _passes(objective: Objective) -> int:
             "does not give: use a named loss."
         )
     with objective.isolated():
-        batch = next(objective.batches())
+        batch = objective.first_batch()
         rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
     longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
     return rows.outputs.shape[1] * longest

@@ -13,6 +13,7 @@ from torch import Tensor
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.data import Batch
 from flatgauge.errors import LossError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -102,21 +103,21 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
             "give: use a named loss."
         )
     random = generator(seed)
-    mean, variance = zeros_like(objective.parameters), zeros_like(objective.parameters)
-    with objective.isolated():
-        for batch in objective.batches():
-            point = objective.leaves()
-            rows = loss.rows(*objective.evaluate(point, batch))
-            # Batches draw their signs independently, so their variances add up.
-            moments = _Moments(objective.parameters)
-            for _ in range(probes):
-                plus, minus = loss.hessian_probe(rows, random)
-                share = _squared_pull(rows.outputs, point, plus)
-                if minus is not None:
-                    share = add(share, _squared_pull(rows.outputs, point, minus), -1.0)
-                moments.add(share)
-            mean = add(mean, moments.mean())
-            variance = add(variance, moments.variance_of_mean())
+
+    def moments_of(batch: Batch) -> tuple[Params, Params]:
+        point = objective.leaves()
+        rows = loss.rows(*objective.evaluate(point, batch))
+        # Batches draw their signs independently, so their variances add up.
+        moments = _Moments(objective.parameters)
+        for _ in range(probes):
+            plus, minus = loss.hessian_probe(rows, random)
+            share = _squared_pull(rows.outputs, point, plus)
+            if minus is not None:
+                share = add(share, _squared_pull(rows.outputs, point, minus), -1.0)
+            moments.add(share)
+        return moments.mean(), moments.variance_of_mean()
+
+    mean, variance = objective.sum(moments_of)
     check_finite(mean, "diagonal")
     share = 1 / objective.sample_count
     return scale(mean, share), scale(map_tensors(torch.sqrt, variance), share)
@@ -157,13 +158,12 @@ def finite_difference_diagonal(
     random = generator(seed)
 
     def slope(name: str, moved: Tensor) -> Tensor:
-        total = torch.zeros_like(moved)
-        with objective.isolated():
-            for batch in objective.batches():
-                leaf = {name: moved.detach().requires_grad_()}
-                value = objective.batch_total({**space, **leaf}, batch)
-                total += gradient_of(value, leaf)[name]
-        return total / objective.sample_count
+        def term(batch: Batch) -> Tensor:
+            leaf = {name: moved.detach().requires_grad_()}
+            value = objective.batch_total({**space, **leaf}, batch)
+            return gradient_of(value, leaf)[name]
+
+        return objective.sum(term) / objective.sample_count
 
     def estimate() -> Params:
         found = {}

@@ -27,18 +27,21 @@ def output_layer(objective: Objective) -> dict[str, int]:
         for axis in range(tensor.ndim)
     ]
     moving: set[tuple[str, int]] = set()
-    with objective.isolated():
-        for batch in objective.batches():
-            scores = loss.rows(*objective.evaluate(objective.parameters, batch)).outputs
-            if scores.shape[0] == 0:
-                continue
-            changes = {
-                (name, axis): _change(objective, loss, batch, scores, name, axis)
-                for name, axis in even
-                if objective.parameters[name].shape[axis] == scores.shape[1]
-            }
-            even = [one for one, (_, is_even) in changes.items() if is_even]
-            moving.update(one for one, (moves, _) in changes.items() if moves)
+
+    def look(batch: Batch) -> None:
+        nonlocal even
+        scores = loss.rows(*objective.evaluate(objective.parameters, batch)).outputs
+        if scores.shape[0] == 0:
+            return
+        changes = {
+            (name, axis): _change(objective, loss, batch, scores, name, axis)
+            for name, axis in even
+            if objective.parameters[name].shape[axis] == scores.shape[1]
+        }
+        even = [one for one, (_, is_even) in changes.items() if is_even]
+        moving.update(one for one, (moves, _) in changes.items() if moves)
+
+    objective.sum(look)
     return {name: axis for name, axis in reversed(even) if (name, axis) in moving}
 
 

@@ -100,13 +100,15 @@ class SquaredGradients:
 
     def parts(self, passes: Passes) -> tuple[Params, Params]:
         """The same, positive and negative signs apart: the mean is their difference."""
-        total = self._shares().nothing(self.objective.parameters)
-        with self.objective.isolated():
-            for batch in self.objective.batches():
-                for piece in self._pieces(batch):
-                    for name, share in self._piece(piece, passes).items():
-                        total[name] += share
-        total = scale(total, 1 / self.objective.sample_count)
+
+        def term(batch: Batch) -> Params:
+            total = self._shares().nothing(self.objective.parameters)
+            for piece in self._pieces(batch):
+                for name, share in self._piece(piece, passes).items():
+                    total[name] += share
+            return total
+
+        total = scale(self.objective.sum(term), 1 / self.objective.sample_count)
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
         if not self.signed:

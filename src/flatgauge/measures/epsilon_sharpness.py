@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from flatgauge.data import Batch
 from flatgauge.geometry.metric import resolve_metric
 from flatgauge.measures.options import Count, Positive, Share, at_least
 from flatgauge.measures.registry import Outcome, measure
@@ -20,7 +21,6 @@ from flatgauge.vectors import (
     multiply,
     norm,
     scale,
-    zeros_like,
 )
 
 
@@ -125,17 +125,17 @@ def loss_on_ball(objective: Objective, scales: Params) -> Function:
 
     def evaluate(eta: Params) -> tuple[float, Params]:
         moved = objective.at(add(objective.parameters, multiply(eta, scales)))
-        total, slope = 0.0, zeros_like(eta)
-        with moved.isolated():
-            for batch in moved.batches():
-                leaves = moved.leaves()
-                loss = moved.batch_total(leaves, batch)
-                total += float(loss.detach())
-                slope = add(slope, gradient_of(loss, leaves))
+        total, slope = moved.sum(lambda batch: _loss_and_slope(moved, batch))
         count = moved.sample_count
         return total / count, scale(multiply(slope, scales), 1 / count)
 
     return evaluate
+
+
+def _loss_and_slope(objective: Objective, batch: Batch) -> tuple[float, Params]:
+    leaves = objective.leaves()
+    loss = objective.batch_total(leaves, batch)
+    return float(loss.detach()), gradient_of(loss, leaves)
 
 
 def _with_rounding(found: Ascent, value: float, rounding: float) -> tuple[Status, str]:

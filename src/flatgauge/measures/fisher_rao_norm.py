@@ -11,6 +11,7 @@ from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.data import Batch
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.measures.centering import centered_point
@@ -92,17 +93,18 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
     Where no rescaling of the outputs changes the loss, they cancel altogether.
     """
     objective = work.objective
-    total, error = 0.0, 0.0
     rounding = ROUNDINGS * rounding_of(objective.dtype)
-    with objective.isolated():
-        for batch in objective.batches():
-            point = objective.leaves()
-            rows = loss.rows(*objective.evaluate(point, batch))
-            change = jacobian_product(rows.outputs, point, objective.parameters)
-            terms = _slope(loss, rows).double() * change.double()
-            slopes, off = terms.sum(1).abs(), rounding * terms.abs().sum(1)
-            total += float(slopes.square().sum())
-            error += float((off * (2 * slopes + off)).sum())
+
+    def squares(batch: Batch) -> tuple[float, float]:
+        point = objective.leaves()
+        rows = loss.rows(*objective.evaluate(point, batch))
+        change = jacobian_product(rows.outputs, point, objective.parameters)
+        terms = _slope(loss, rows).double() * change.double()
+        slopes, off = terms.sum(1).abs(), rounding * terms.abs().sum(1)
+        error = off * (2 * slopes + off)
+        return float(slopes.square().sum()), float(error.sum())
+
+    total, error = objective.sum(squares)
     count = objective.sample_count
     return total / count, shown(error / count, total / count, objective.dtype)
 

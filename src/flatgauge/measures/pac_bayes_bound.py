@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from flatgauge.data import Batch
 from flatgauge.losses.classes import class_rows
 from flatgauge.measures.options import (
     Count,
@@ -209,7 +210,7 @@ def _check_applies(objective: Objective) -> None:
             "network that takes each sample by itself."
         )
     with objective.isolated(), torch.no_grad():
-        batch = next(objective.batches())
+        batch = objective.first_batch()
         rows = class_rows(*objective.evaluate(objective.parameters, batch))
     if rows.samples.unique().numel() < rows.samples.numel():
         raise NotApplicable(
@@ -267,13 +268,14 @@ def _errors(
 
 def _error(objective: Objective, params: Params) -> float:
     """The share of samples whose class does not have the one highest score."""
-    wrong = 0
-    with objective.isolated(), torch.no_grad():
-        for batch in objective.batches():
-            rows = class_rows(*objective.evaluate(params, batch))
-            scores = rows.outputs
-            own = scores.gather(1, rows.targets[:, None])
-            # Ties and NaN count as errors.
-            beaten = (scores < own).sum(1) == scores.shape[1] - 1
-            wrong += int((~beaten).sum())
-    return wrong / objective.sample_count
+
+    def wrong(batch: Batch) -> int:
+        rows = class_rows(*objective.evaluate(params, batch))
+        scores = rows.outputs
+        own = scores.gather(1, rows.targets[:, None])
+        # Ties and NaN count as errors.
+        beaten = (scores < own).sum(1) == scores.shape[1] - 1
+        return int((~beaten).sum())
+
+    with torch.no_grad():
+        return objective.sum(wrong) / objective.sample_count

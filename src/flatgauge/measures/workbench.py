@@ -255,7 +255,7 @@ def effective_loss(objective: Objective, surrogate: str) -> str:
     """The name of the loss that a measure with this surrogate sees."""
     if surrogate == "auto" and objective.loss.classification:
         with objective.isolated():
-            batch = next(objective.batches())
+            batch = objective.first_batch()
             outputs, targets = objective.evaluate(objective.parameters, batch)
             assert isinstance(objective.loss, RowLoss)
             classes = objective.loss.rows(outputs, targets).outputs.shape[1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge.data import Batch
 from flatgauge.objective import Objective
 from flatgauge.uses import Matrices
 from flatgauge.vectors import (
@@ -148,16 +149,14 @@ class NoiseScales:
     def _loss(self, moved: Params) -> tuple[float, Params]:
         """The loss with these matrices, and its gradient in them."""
         objective = self.objective
-        value, gradient = 0.0, zeros_like(moved)
-        with objective.isolated():
-            for batch in objective.batches():
-                leaves = {
-                    n: tensor.detach().requires_grad_() for n, tensor in moved.items()
-                }
-                total = objective.batch_total({**objective.parameters, **leaves}, batch)
-                with derivative_errors("gradient"):
-                    gradient = add(gradient, gradient_of(total, leaves))
-                value += float(total.detach())
+
+        def term(batch: Batch) -> tuple[float, Params]:
+            leaves = {n: t.detach().requires_grad_() for n, t in moved.items()}
+            total = objective.batch_total({**objective.parameters, **leaves}, batch)
+            with derivative_errors("gradient"):
+                return float(total.detach()), gradient_of(total, leaves)
+
+        value, gradient = objective.sum(term)
         check_finite(gradient, "gradient under noise")
         rows = objective.sample_count
         return value / rows, scale(gradient, 1 / rows)

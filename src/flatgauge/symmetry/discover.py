@@ -171,7 +171,7 @@ def _examples(objective: Objective) -> Iterator[Inputs]:
             "use symmetries(model, example_inputs)."
         )
     with objective.isolated():
-        first = next(objective.batches())
+        first = objective.first_batch()
         few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
     yield _inputs(few[0].inputs)
     yield _inputs(first.inputs)

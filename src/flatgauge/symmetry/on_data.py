@@ -30,21 +30,24 @@ def verify_on_data(objective: Objective, group: Group) -> None:
     if not group.dimension or objective.network.mode == "train":
         return
     with objective.isolated():
-        network, rounded = _network(objective, next(objective.batches()), group)
+        network, rounded = _network(objective, objective.first_batch(), group)
         names = list(network.parameters)
         element = group.random_element(seed=0, spread=SPREAD)
         twin = group.act(network.model_at(network.parameters), element)
         moved = network.with_model(twin, names, dtype=network.dtype)
-        for batch in objective.batches():
-            before, after = (_outputs(one, batch) for one in (network, moved))
-            change = relative_change(before, after)
-            if not change <= (ROUNDED_TOLERANCE if rounded else TOLERANCE):
-                raise SymmetryError(
-                    f"a rescaling that preserves the outputs of the first samples changes "
-                    f"those of batch {batch.index} by {change:.1e}, which take another "
-                    "path: use symmetries(model, example_inputs) with inputs that take "
-                    "all paths."
-                )
+
+    def check(batch: Batch) -> None:
+        before, after = (_outputs(one, batch) for one in (network, moved))
+        change = relative_change(before, after)
+        if not change <= (ROUNDED_TOLERANCE if rounded else TOLERANCE):
+            raise SymmetryError(
+                f"a rescaling that preserves the outputs of the first samples changes "
+                f"those of batch {batch.index} by {change:.1e}, which take another "
+                "path: use symmetries(model, example_inputs) with inputs that take "
+                "all paths."
+            )
+
+    objective.sum(check)
 
 
 def _network(objective: Objective, batch: Batch, group: Group) -> tuple[Network, bool]:

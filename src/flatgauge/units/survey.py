@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from flatgauge.losses import CallableLoss, Loss
+from flatgauge.network import Network
 from flatgauge.passes import Pass, Watch, check_agreement
 from flatgauge.units.judge import Judge
-from flatgauge.units.network import CouplingCheck, Evaluate
+from flatgauge.units.network import CouplingCheck
 from flatgauge.vectors import Params
 
 # One pass with a loss, under a seed, watched.
@@ -37,31 +36,27 @@ class Survey:
 def survey(
     run: RunPass,
     loss: Loss,
-    evaluate: Evaluate,
+    network: Network,
     point: Params,
-    dtype: torch.dtype,
-    mode: str,
 ) -> Survey:
     """Look at the loss in one pass; two under different random states must agree.
 
     Args:
         run: runs a pass.
         loss: as given.
-        evaluate: outputs and targets of a batch at some parameters.
-        point: the parameters.
-        dtype: their floating type.
-        mode: the network's.
+        network: of the objective.
+        point: its parameters.
 
     Raises:
         LossError: if the loss is a sum, or a mean with weights that are not known.
         NotDeterministicError: if the passes do not agree.
     """
-    coupled = False
+    coupled, evaluate, dtype = False, network.evaluate, network.dtype
     while isinstance(loss, CallableLoss) and not loss.settled:
         judge = Judge(loss, evaluate, point, dtype)
         run(loss, 0, judge.look)
         loss, coupled = judge.verdict(), judge.coupled
     check = CouplingCheck(evaluate, point, loss, dtype)
     first, again = run(loss, 0, check.look), run(loss, 1, None)
-    check_agreement(first, again, loss, dtype, mode)
+    check_agreement(first, again, loss, dtype, network.mode)
     return Survey(loss, first.value, first.sizes, coupled or check.coupled)
