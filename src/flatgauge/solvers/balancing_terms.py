@@ -68,8 +68,8 @@ class Terms:
     def sweep(self, dy: Float[Tensor, " columns"], tol: float, least: int) -> None:
         """From y + dy, minimize over x and over y in turn, each in closed form.
 
-        x_i = 1/2 ln(sum_j beta_ij e^{-y_j} / sum_j alpha_ij e^{y_j}), and y alike. That
-        ends when the gap is about tol or, after the least number of times, once a sweep
+        x_i = 1/2 ln(sum_j beta_ij e^{-y_j} / sum_j alpha_ij e^{y_j}), and y alike. After
+        the least number of times that ends when the gap is about tol, or once a sweep
         leaves more than a tenth of it.
         """
         dx, before = torch.zeros_like(self.x), math.inf
@@ -77,8 +77,8 @@ class Terms:
             up, down = self._row_sums(dy)
             left, right = up * dx.exp(), down * (-dx).exp()
             rows = left + right
-            gap = float(((left - right).square() / rows).sum() / rows.sum()) / 2
-            if gap <= tol / 4 or (count >= least and gap > before / 10):
+            gap = float(rows @ ((left - right) / rows).square() / rows.sum()) / 2
+            if count >= least and (gap <= tol / 4 or gap > before / 10):
                 break
             before = gap
             dx, dy = self._closed_form(up, down)
