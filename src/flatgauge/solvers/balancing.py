@@ -198,23 +198,11 @@ def _solved(
         return Solution(nothing, nothing, 0.0, 0.0, 0), 1.0
     upper, lower = support.part(upper), support.part(lower)
     unit = math.sqrt(float(upper.max())) * math.sqrt(float(lower.max()))
-    try:
-        if upper.shape[0] < upper.shape[1]:
-            found = solve(Terms(upper.T, lower.T), support.row_labels, tol, max_steps)
-            found = replace(found, x=found.y, y=found.x)
-        else:
-            found = solve(Terms(upper, lower), support.column_labels, tol, max_steps)
-    except torch.linalg.LinAlgError:
-        # What torch says of NaN.
-        found = None
-    if found is None or not all(
-        bool(torch.isfinite(torch.as_tensor(each)).all())
-        for each in (found.value, found.x, found.y)
-    ):
-        raise NonFiniteError(
-            "the entries of alpha and beta lie further apart than float64 can hold: set "
-            "those to 0 that are negligible."
-        )
+    if upper.shape[0] < upper.shape[1]:
+        found = solve(Terms(upper.T, lower.T), support.row_labels, tol, max_steps)
+        found = replace(found, x=found.y, y=found.x)
+    else:
+        found = solve(Terms(upper, lower), support.column_labels, tol, max_steps)
     return found, unit
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge.errors import NonFiniteError
 from flatgauge.shapes import Float, Int
 from flatgauge.solvers.balancing_schur import Schur
 from flatgauge.solvers.balancing_terms import SWEEPS, Terms
@@ -124,6 +125,13 @@ class Newton:
             up - down for up, down in zip(ups, downs, strict=True)
         )
         value = float(rows.sum())
+        if not (
+            math.isfinite(value) and min(float(rows.min()), float(columns.min())) > 0
+        ):
+            raise NonFiniteError(
+                "the entries of alpha and beta lie further apart than float64 can hold: "
+                "set those to 0 that are negligible."
+            )
         roots, weights = rows.sqrt(), columns.sqrt()
         matrix = torch.add(upper, lower, out=self._matrix)
         matrix.div_(roots[:, None]).div_(weights)
@@ -185,7 +193,7 @@ def _dual_bound(
 
 
 def _excess(part: Tensor, step: Tensor) -> float:
-    """sum part f(step), infinite where a step of an entry is beyond -1."""
+    """Σ part · f(step), infinite where a step of an entry is beyond -1."""
     each = (1 + step) * step.log1p() - step
     each = torch.where(step > -1, each, torch.where(step == -1, 1.0, math.inf))
     return float(torch.where(part > 0, part * each, 0.0).sum())

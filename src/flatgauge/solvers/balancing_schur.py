@@ -58,11 +58,11 @@ class Schur:
         found, rest = torch.zeros_like(right), right
         way, square = rest, rest @ rest
         for _ in range(len(right) // COLUMNS_A_STEP):
+            if float(rest.abs() @ self._weights) <= target:
+                return found
             image = way - self._matrix.T @ (self._matrix @ way) + self._gauge(way)
             size = square / (way @ image)
             found, rest = found + size * way, rest - size * image
-            if float(rest.abs() @ self._weights) <= target:
-                return found
             before, square = square, rest @ rest
             way = rest + square / before * way
         return None

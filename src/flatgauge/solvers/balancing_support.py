@@ -75,31 +75,35 @@ def find_support(
         torch.nonzero(limits == 0.0).squeeze(1)
         for limits in (row_limits, column_limits)
     )
-    labels = torch.zeros_like(rows), torch.zeros_like(columns)
-    components = min(len(rows), 1)
     live = _block(upper, rows, columns), _block(lower, rows, columns)
+    row_labels, column_labels = torch.zeros_like(rows), torch.zeros_like(columns)
+    components = min(len(rows), 1)
     if components and not is_connected(*live):
-        labels = _label(*live)
-        shared = torch.tensor(
-            sorted(set(labels[0].tolist()) & set(labels[1].tolist())),
-            dtype=torch.long,
-            device=upper.device,
-        )
-        kept = [torch.isin(each, shared) for each in labels]
-        rows, columns = rows[kept[0]], columns[kept[1]]
-        labels = tuple(
-            torch.searchsorted(shared, each[inside])
-            for each, inside in zip(labels, kept, strict=True)
-        )
+        row_labels, column_labels = _label(*live)
+        # Rows or columns alone in their component have no cycle.
+        shared = row_labels.unique()
+        shared = shared[torch.isin(shared, column_labels)]
+        in_rows = torch.isin(row_labels, shared)
+        in_columns = torch.isin(column_labels, shared)
+        rows, columns = rows[in_rows], columns[in_columns]
+        row_labels = torch.searchsorted(shared, row_labels[in_rows])
+        column_labels = torch.searchsorted(shared, column_labels[in_columns])
         components = len(shared)
     support = Support(
-        rows, columns, *labels, components, True, row_limits, column_limits
+        rows=rows,
+        columns=columns,
+        row_labels=row_labels,
+        column_labels=column_labels,
+        components=components,
+        attained=True,
+        row_limits=row_limits,
+        column_limits=column_limits,
     )
-    lost = sum(
-        int(part.count_nonzero()) - int(support.part(part).count_nonzero())
+    kept = all(
+        int(support.part(part).count_nonzero()) == int(part.count_nonzero())
         for part in (upper, lower)
     )
-    return replace(support, attained=lost == 0)
+    return replace(support, attained=kept)
 
 
 def is_connected(
@@ -111,14 +115,16 @@ def is_connected(
 
 
 def _reaches_all(upper: Tensor, lower: Tensor) -> bool:
-    columns, count = upper[0], -1
+    columns, before = upper[0], -1
     for _ in range(SPREADS):
         rows = _any(lower, columns, 0)
         reached = int(rows.sum() + columns.sum())
-        if reached in (count, sum(upper.shape)):
-            break
-        columns, count = columns | _any(upper, rows, 1), reached
-    return reached == sum(upper.shape)
+        if reached == sum(upper.shape):
+            return True
+        if reached == before:
+            return False
+        columns, before = columns | _any(upper, rows, 1), reached
+    return False
 
 
 def _peel(upper: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,7 +160,7 @@ def _block(matrix: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return matrix[:, columns] if len(columns) < matrix.shape[1] else matrix
 
 
-def _label(upper: Tensor, lower: Tensor) -> tuple[Tensor, ...]:
+def _label(upper: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     count, width = upper.shape
     tails, heads = upper.cpu().numpy().nonzero()
     back_heads, back_tails = lower.cpu().numpy().nonzero()
@@ -162,4 +168,5 @@ def _label(upper: Tensor, lower: Tensor) -> tuple[Tensor, ...]:
     targets = np.concatenate([heads + count, back_heads])
     edges = coo_array((np.ones(len(sources)), (sources, targets)), (count + width,) * 2)
     _, labels = connected_components(edges.tocsr(), connection="strong")
-    return torch.from_numpy(labels).long().to(upper.device).split([count, width])
+    found = torch.from_numpy(labels.astype(np.int64)).to(upper.device)
+    return found[:count], found[count:]
