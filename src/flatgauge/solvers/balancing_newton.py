@@ -16,7 +16,11 @@ from flatgauge.solvers.balancing_terms import SWEEPS, Terms
 LONGEST = 1.0
 """The largest change of a log scale x_i + y_j in one Newton step."""
 ROUNDING = 40.0
-"""The price of a unit of imbalance left by rounding in the certificate."""
+"""The price of a unit of imbalance that a step leaves, in the certificate.
+
+It costs that times the distance of x and y to the minimum, which is taken to be no more
+than this.
+"""
 PASSES = 3
 """The most solutions of a Newton system; those after the first refine it."""
 SMALL = 0.1
@@ -140,7 +144,8 @@ class Newton:
         a, b = row_slope / roots, column_slope / weights
         u, v = torch.zeros_like(a), torch.zeros_like(b)
         row_rest, column_rest = a, b
-        target = self._tol * value / (4 * ROUNDING)
+        # Rounding, or so little that the price hardly matters.
+        target = max(1e-3 * self._tol / ROUNDING, 1e-15) * value
         imbalance = math.inf
         for _ in range(PASSES):
             more = schur.solve(matrix.T @ row_rest - column_rest, target)
