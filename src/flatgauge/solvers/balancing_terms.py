@@ -10,7 +10,7 @@ from torch import Tensor
 from flatgauge.shapes import Float
 
 SWEEPS = 5
-"""Closed-form sweeps before the first Newton step, if they converge slowly."""
+"""The fewest closed-form sweeps before the first Newton step."""
 MOST_SWEEPS = 30
 """The most of them, where each still leaves a tenth of the gap or less."""
 FAR = 30.0
