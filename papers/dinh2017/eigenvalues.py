@@ -11,8 +11,9 @@ import flatgauge as fg
 from flatgauge.curvature.dense import dense_eigenvalues, dense_hessian
 from flatgauge.symmetry.chain import Chain
 from flatgauge.symmetry.rescale import rescale_layers
-from flatgauge.vectors import Params, add, gaussian, generator, norm, ravel
+from flatgauge.vectors import Params, add, generator, norm, ravel
 from papers.dinh2017.networks import mlp, normal, settle
+from papers.draws import gaussian
 from papers.experiment import Context
 
 

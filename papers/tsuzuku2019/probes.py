@@ -14,13 +14,13 @@ from flatgauge.losses import RowLoss
 from flatgauge.vectors import (
     Params,
     add,
-    gaussian,
     generator,
     map_tensors,
     multiply,
     scale,
     zeros_like,
 )
+from papers.draws import gaussian
 
 TOGETHER = 10  # Hessian products in one pass over the data
 

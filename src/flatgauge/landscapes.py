@@ -117,7 +117,7 @@ def landscape(
     >>> _ = model.weight.data.fill_(2.0)
     >>> one = Objective(model, (torch.ones(1, 1), torch.zeros(1, 1)), loss="mse")
     >>> landscape(one, points=3).losses.round(decimals=9).tolist()
-    [0.0, 4.0, 16.0]
+    [16.0, 4.0, 0.0]
     """
     _check(normalize, points, span, dimensions)
     if isinstance(directions, Objective | Mapping):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flatgauge.measures.centering import centered_point
+from flatgauge.measures.curvatures import Curvature
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -16,6 +18,10 @@ from flatgauge.results import Status
 from flatgauge.solvers.balancing import Balancing, balance
 from flatgauge.uses import Matrices
 from flatgauge.vectors import Params
+
+# The certified relative gaps that are asked for unless one is given.
+LEAST_GAP = 1e-12
+MOST_GAP = 1e-4
 
 
 def _claims(options, loss: str) -> set[str]:
@@ -40,7 +46,7 @@ def normalized_sharpness(
     surrogate: Surrogate = "auto",
     curvature: DiagonalOf = "hessian",
     probes: Count = 30,
-    tol: Positive = 1e-12,
+    tol: Positive | None = None,
     center_output: bool = False,
     scales: bool = False,
 ) -> Outcome:
@@ -58,7 +64,9 @@ def normalized_sharpness(
             "objective".
         curvature: "hessian", or "ggn" for the Gauss-Newton diagonal.
         probes: random vectors, where the diagonal must be estimated.
-        tol: the certified relative gap of the convex problems.
+        tol: the certified relative gap of the convex problems; unless given, 1e-12 where
+            the diagonal is exact, and 1 % of its relative standard error where it is
+            estimated, but no more than 1e-4.
         center_output: take the mean over classes out of the output layer first.
         scales: also give ln σ² and ln σ'² of every layer in the details.
     """
@@ -69,11 +77,12 @@ def normalized_sharpness(
     diagonal = work.diagonal(objective, curvature, probes)
     point = centered_point(work, center_output)
     factor = 1 / math.sqrt(2 * lam)
+    gap = _gap_worth_closing(diagonal, point, matrices) if tol is None else tol
 
     def solve(h: Params) -> dict[str, list[Balancing]]:
         return {
             name: [
-                balance(alpha, beta, tol)
+                balance(alpha, beta, gap)
                 for alpha, beta in _problems(matrix, h[name], point[name])
             ]
             for name, matrix in matrices.items()
@@ -81,9 +90,12 @@ def normalized_sharpness(
 
     solved = solve(diagonal.mean)
     layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
-    value, error = diagonal.evaluate(
-        lambda h: factor * sum(p.value for parts in solve(h).values() for p in parts)
-    )
+
+    def total(h: Params) -> float:
+        found = solved if h is diagonal.mean else solve(h)
+        return factor * sum(p.value for parts in found.values() for p in parts)
+
+    value, error = diagonal.evaluate(total)
     lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}
     details: dict[str, Any] = {
         "layers": layers,
@@ -126,6 +138,20 @@ def _problems(
     alphas = matrix.matrices(h.double().clamp_min(0))
     betas = matrix.matrices(weight.double().square())
     return list(zip(alphas, betas, strict=True))
+
+
+def _gap_worth_closing(
+    diagonal: Curvature, point: Params, names: Iterable[str]
+) -> float:
+    """1 % of the relative standard error that the diagonal gives the elementwise bound."""
+    if not diagonal.replicates:
+        return LEAST_GAP
+    value, error = diagonal.evaluate(
+        lambda h: sum(_elementwise(h[name], point[name]) for name in names)
+    )
+    if not error or not value:
+        return LEAST_GAP
+    return min(max(0.01 * error / value, LEAST_GAP), MOST_GAP)
 
 
 def _elementwise(h: Tensor, weight: Tensor) -> float:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.results import Status
 from flatgauge.shapes import Float
-from flatgauge.solvers.balancing_newton import Problem, Solution, solve
+from flatgauge.solvers.balancing_newton import Solution, solve
 from flatgauge.solvers.balancing_support import Support, find_support
+from flatgauge.solvers.balancing_terms import Terms
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,9 @@ def balance(
 
     Entries on no cycle are dropped (`balancing_support`), a few closed-form sweeps come
     near the minimum, and Newton's method with a dual certificate reaches it
-    (`balancing_newton`). Everything is done in float64 on the host.
+    (`balancing_newton`). Everything is done in float64 where the matrices live, and no
+    matrix leaves that device, unless zeros make the search for cycles a long one; the
+    scales are on the host.
 
     Args:
         alpha: nonnegative matrix.
@@ -91,12 +93,8 @@ def balance(
             f"alpha has shape {upper.shape} and beta {lower.shape}: give them the same."
         )
     support = find_support(upper > 0, lower > 0)
-    nothing = np.zeros(0)
-    solution, factor, offset = Solution(nothing, nothing, 0.0, 0.0, 0), 1.0, 0.0
-    if len(support.rows):
-        problem, factor, offset = _normalized(upper, lower, support)
-        solution = _solved(problem, tol, max_steps)
-    value = factor * solution.value
+    solution, unit = _solved(upper, lower, support, tol, max_steps)
+    value = unit * solution.value
     if not math.isfinite(value):
         raise NonFiniteError(
             "the infimum is larger than float64 can hold: scale alpha and beta down, by "
@@ -107,7 +105,7 @@ def balance(
         value=value,
         gap=solution.gap,
         attained=support.attained,
-        row_scale=_scale(support.row_limits, support.rows, solution.x + offset),
+        row_scale=_scale(support.row_limits, support.rows, solution.x),
         column_scale=_scale(support.column_limits, support.columns, solution.y),
         status=status,
         message=message,
@@ -149,15 +147,14 @@ def gradient_descent_balance(
     """
     best = balance(alpha, beta)
     upper, lower = _checked(alpha, "alpha"), _checked(beta, "beta")
-    x, y = np.zeros(upper.shape[0]), np.zeros(upper.shape[1])
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        for _ in range(steps):
-            total = np.exp(2 * (x[:, None] + y))
-            difference = upper * total - lower / total
-            x = x - learning_rate * 2 * difference.sum(axis=1)
-            y = y - learning_rate * 2 * difference.sum(axis=0)
-        total = np.exp(2 * (x[:, None] + y))
-        value = float((upper * total + lower / total).sum())
+    x, y = upper.new_zeros(upper.shape[0]), upper.new_zeros(upper.shape[1])
+    for _ in range(steps):
+        total = torch.exp(2 * (x[:, None] + y))
+        difference = upper * total - lower / total
+        x = x - learning_rate * 2 * difference.sum(1)
+        y = y - learning_rate * 2 * difference.sum(0)
+    total = torch.exp(2 * (x[:, None] + y))
+    value = float((upper * total + lower / total).sum())
     if not math.isfinite(value):
         value, gap = math.inf, math.inf
     else:
@@ -167,68 +164,53 @@ def gradient_descent_balance(
         value=value,
         gap=gap,
         attained=best.attained,
-        row_scale=torch.from_numpy(2 * x),
-        column_scale=torch.from_numpy(2 * y),
+        row_scale=(2 * x).cpu(),
+        column_scale=(2 * y).cpu(),
         status=status,
         message=message,
         steps=steps,
     )
 
 
-def _checked(matrix: Tensor, name: str) -> np.ndarray:
-    array = matrix.detach().double().cpu().numpy()
-    if not np.isfinite(array).all():
+def _checked(matrix: Tensor, name: str) -> Tensor:
+    matrix = matrix.detach().double()
+    if not matrix.numel():
+        return matrix
+    least, most = (float(end) for end in matrix.aminmax())
+    if not (math.isfinite(least) and math.isfinite(most)):
         raise NonFiniteError(
             f"{name} has a NaN or infinite entry: check that the curvature and the "
             "weights are finite."
         )
-    if (array < 0).any():
+    if least < 0:
         raise OptionError(
-            f"{name} has a negative entry, {array.min():.3g}: clip it at zero first."
+            f"{name} has a negative entry, {least:.3g}: clip it at zero first."
         )
-    return array
+    return matrix
 
 
-def _normalized(
-    upper: np.ndarray, lower: np.ndarray, support: Support
-) -> tuple[Problem, float, float]:
-    # The value for (s alpha, t beta) is sqrt(s t) times the value for (alpha, beta).
-    # Largest entries first: a sum of them can be beyond float64.
-    inside = support.row_labels[:, None] == support.column_labels
-    live = np.ix_(support.rows, support.columns)
-    upper, lower = (np.where(inside, part[live], 0.0) for part in (upper, lower))
-    tops = upper.max(), lower.max()
-    sums = (upper / tops[0]).sum(), (lower / tops[1]).sum()
-    log_up, log_down = (
-        math.log(top) + math.log(total) for top, total in zip(tops, sums, strict=True)
-    )
-    with np.errstate(divide="ignore"):
-        log_alpha = np.log(upper) - log_up
-        log_beta = np.log(lower) - log_down
-    problem = Problem(log_alpha, log_beta, support.row_labels, support.column_labels)
-    factor = math.prod(math.sqrt(part) for part in (*tops, *sums))
-    return problem, factor, (log_down - log_up) / 2
+def _solved(
+    upper: Tensor, lower: Tensor, support: Support, tol: float, max_steps: int
+) -> tuple[Solution, float]:
+    """The solution, and the unit of its value."""
+    if not len(support.rows):
+        nothing = upper.new_zeros(0)
+        return Solution(nothing, nothing, 0.0, 0.0, 0), 1.0
+    upper, lower = support.part(upper), support.part(lower)
+    unit = math.sqrt(float(upper.max())) * math.sqrt(float(lower.max()))
+    if upper.shape[0] < upper.shape[1]:
+        found = solve(Terms(upper.T, lower.T), support.row_labels, tol, max_steps)
+        found = replace(found, x=found.y, y=found.x)
+    else:
+        found = solve(Terms(upper, lower), support.column_labels, tol, max_steps)
+    return found, unit
 
 
-def _solved(problem: Problem, tol: float, max_steps: int) -> Solution:
-    try:
-        with np.errstate(all="ignore"):
-            found = solve(problem, tol, max_steps)
-    except ValueError:
-        # What SciPy says of NaN.
-        found = None
-    if found is None or not np.isfinite([found.value, *found.x, *found.y]).all():
-        raise NonFiniteError(
-            "the entries of alpha and beta lie further apart than float64 can hold: set "
-            "those to 0 that are negligible."
-        )
-    return found
-
-
-def _scale(limits: np.ndarray, live: np.ndarray, logarithms: np.ndarray) -> Tensor:
-    scale = np.nan_to_num(limits, nan=0.0, posinf=np.inf, neginf=-np.inf)
+def _scale(limits: Tensor, live: Tensor, logarithms: Tensor) -> Tensor:
+    # Entries of no kind have no limit.
+    scale = limits.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
     scale[live] = logarithms
-    return torch.from_numpy(scale)
+    return scale.cpu()
 
 
 def _verdict(gap: float, tol: float, what: str) -> tuple[Status, str]:

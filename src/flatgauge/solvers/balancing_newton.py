@@ -1,185 +1,204 @@
-"""Sweeps, Newton steps and the certificate for a connected balancing problem."""
+"""Newton steps and the certificate for a connected balancing problem."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+import torch
+from torch import Tensor
 
-SWEEPS = 5
-"""Alternating closed-form sweeps before the first Newton step."""
+from flatgauge.errors import NonFiniteError
+from flatgauge.shapes import Float, Int
+from flatgauge.solvers.balancing_schur import Schur
+from flatgauge.solvers.balancing_terms import SWEEPS, Terms
+
 LONGEST = 1.0
 """The largest change of a log scale x_i + y_j in one Newton step."""
 ROUNDING = 40.0
-"""The price of a unit of imbalance left by rounding in the certificate."""
+"""The price of a unit of imbalance that a step leaves, in the certificate.
 
-
-@dataclass(frozen=True)
-class Problem:
-    """sum_ij exp(a_ij + x_i + y_j) + exp(b_ij - x_i - y_j), entries -inf where missing.
-
-    The labels number the components; every row and column has entries of both kinds.
-    """
-
-    log_alpha: np.ndarray
-    log_beta: np.ndarray
-    row_labels: np.ndarray
-    column_labels: np.ndarray
-
-    def terms(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The two matrices of summands."""
-        total = x[:, None] + y
-        return np.exp(self.log_alpha + total), np.exp(self.log_beta - total)
-
-    def value(self, x: np.ndarray, y: np.ndarray) -> float:
-        """The objective."""
-        upper, lower = self.terms(x, y)
-        return float(upper.sum() + lower.sum())
+It costs that times the distance of x and y to the minimum, which is taken to be no more
+than this.
+"""
+PASSES = 3
+"""The most solutions of a Newton system; those after the first refine it."""
+SMALL = 0.1
+"""Below it, |d| need not be known entry by entry."""
+BLOCK = 2**22
+"""Entries of a matrix that are looked at together."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Log scales, the objective there, its certified gap, and the Newton steps taken."""
+    """Log scales, and what they reach.
 
-    x: np.ndarray
-    y: np.ndarray
+    Attributes:
+        x: the log scales of the rows.
+        y: the log scales of the columns.
+        value: the objective there, in units of `Terms`.
+        gap: its certified relative gap.
+        steps: the Newton steps taken.
+    """
+
+    x: Float[Tensor, " rows"]
+    y: Float[Tensor, " columns"]
     value: float
     gap: float
     steps: int
 
 
-def sweep(problem: Problem, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minimize over x and then over y, each in closed form.
+@dataclass(frozen=True)
+class Step:
+    """A Newton step from a point.
 
-    x_i = 1/2 ln(sum_j beta_ij e^{-y_j} / sum_j alpha_ij e^{y_j}), and y alike.
+    Attributes:
+        dx: the change of x.
+        dy: the change of y.
+        value: the objective at the point.
+        slope: its derivative along the step.
+        longest: at least |dx_i + dy_j| of every entry.
+        gap: at least the relative distance of the value to the minimum.
     """
-    x = (_log_sum(problem.log_beta - y, 1) - _log_sum(problem.log_alpha + y, 1)) / 2
-    rows = x[:, None]
-    y = (
-        _log_sum(problem.log_beta - rows, 0) - _log_sum(problem.log_alpha + rows, 0)
-    ) / 2
-    return x, y
+
+    dx: Float[Tensor, " rows"]
+    dy: Float[Tensor, " columns"]
+    value: float
+    slope: float
+    longest: float
+    gap: float
 
 
-def solve(problem: Problem, tol: float, max_steps: int) -> Solution:
-    """Sweep, then take Newton steps until the certified relative gap is at most tol."""
-    x, y = np.zeros(len(problem.row_labels)), np.zeros(len(problem.column_labels))
-    for _ in range(SWEEPS):
-        x, y = sweep(problem, y)
-    for step in range(max_steps):
-        upper, lower = problem.terms(x, y)
-        value = float(upper.sum() + lower.sum())
-        dx, dy, gap = newton_step(problem, upper, lower)
-        if gap <= tol * value:
+def solve(
+    terms: Terms, labels: Int[Tensor, " columns"], tol: float, max_steps: int
+) -> Solution:
+    """Sweep, then take Newton steps until the certified relative gap is at most tol.
+
+    Args:
+        terms: the problem, best with no fewer rows than columns; it is moved.
+        labels: the component of each column.
+        tol: the gap to reach.
+        max_steps: the most Newton steps.
+    """
+    terms.sweep(torch.zeros_like(terms.y), tol, SWEEPS)
+    newton = Newton(terms, labels, tol)
+    for count in range(1, max_steps + 1):
+        step = newton.step()
+        x, y, value = terms.x, terms.y, step.value
+        if step.gap <= tol:
             # The step is at hand; taking it makes the value better than certified.
-            after = problem.value(x + dx, y + dy)
+            after = terms.value(step.dx, step.dy)
             if after < value:
-                return Solution(x + dx, y + dy, after, gap / value, step + 1)
-            return Solution(x, y, value, gap / value, step + 1)
-        following = _line_search(problem, x, y, dx, dy, upper, lower)
-        if following is None:
-            return Solution(x, y, value, gap / value, step + 1)
-        x, y = sweep(problem, following[1])
-    upper, lower = problem.terms(x, y)
-    value = float(upper.sum() + lower.sum())
-    gap = newton_step(problem, upper, lower)[2]
-    return Solution(x, y, value, gap / value, max_steps)
+                x, y, value = x + step.dx, y + step.dy, after
+            return Solution(x, y, value, step.gap, count)
+        size = _line_search(terms, step)
+        if size is None:
+            return Solution(x, y, value, step.gap, count)
+        terms.sweep(size * step.dy, tol, 1)
+    step = newton.step()
+    return Solution(terms.x, terms.y, step.value, step.gap, max_steps)
 
 
-def newton_step(
-    problem: Problem, upper: np.ndarray, lower: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """The Newton step, and a bound of the distance to the minimum.
+class Newton:
+    """Newton steps, each with a bound of the distance to the minimum.
 
     With p, q the two matrices of summands, G = p + q, and d_ij = dx_i + dy_j the Newton
     step, p (1 + d) and q (1 - d) have equal row and column sums; where they are
     nonnegative they are feasible for the dual problem, so that
     value - minimum <= sum p f(d) + q f(-d), f(u) = (1 + u) ln(1 + u) - u.
-    The bound is infinite where they are not.
+    The bound is infinite where they are not. Where |d| <= D < 1 everywhere, the sum is at
+    most f(-D) / D² sum G d², since f(u) / u² falls with u, and that needs no matrix.
 
     The step solves [[diag(G 1), G], [G^T, diag(G^T 1)]] (dx, dy) = -(row sums, column
-    sums of p - q) by the Schur complement on the shorter side.
+    sums of p - q) by the Schur complement on the columns (`balancing_schur`).
     """
-    if upper.shape[0] < upper.shape[1]:
-        turned = Problem(
-            problem.log_alpha.T,
-            problem.log_beta.T,
-            problem.column_labels,
-            problem.row_labels,
+
+    def __init__(self, terms: Terms, labels: Int[Tensor, " columns"], tol: float):
+        self._terms = terms
+        self._labels = labels
+        self._tol = tol
+        self._direct = False
+        self._matrix = torch.empty_like(terms.upper)
+
+    def step(self) -> Step:
+        """The step from the terms' present scales."""
+        upper, lower = self._terms.upper, self._terms.lower
+        ups, downs = ([part.sum(axis) for axis in (1, 0)] for part in (upper, lower))
+        rows, columns = (up + down for up, down in zip(ups, downs, strict=True))
+        row_slope, column_slope = (
+            up - down for up, down in zip(ups, downs, strict=True)
         )
-        dy, dx, gap = newton_step(turned, upper.T, lower.T)
-        return dx, dy, gap
-    both, excess = upper + lower, upper - lower
-    rows, columns = both.sum(axis=1), both.sum(axis=0)
-    scaled = both / np.sqrt(rows)[:, None] / np.sqrt(columns)
-    apply_inverse = _schur_inverse(scaled, np.sqrt(columns), problem.column_labels)
-    dx, dy = np.zeros(len(rows)), np.zeros(len(columns))
-    # The second and third pass refine the first; what is left is charged below.
-    for _ in range(3):
-        left = excess + both * (dx[:, None] + dy)
-        row_rest, column_rest = left.sum(axis=1), left.sum(axis=0)
-        right = both.T @ (row_rest / rows) - column_rest
-        more = apply_inverse(right / np.sqrt(columns)) / np.sqrt(columns)
-        dx = dx - (row_rest + both @ more) / rows
-        dy = dy + more
-    step = dx[:, None] + dy
-    left = excess + both * step
-    imbalance = np.abs(left.sum(axis=1)).sum() + np.abs(left.sum(axis=0)).sum()
-    if np.any((upper > 0) & (step < -1)) or np.any((lower > 0) & (step > 1)):
-        return dx, dy, np.inf
-    bound = np.where(upper > 0, upper * _excess(step), 0.0)
-    bound += np.where(lower > 0, lower * _excess(-step), 0.0)
-    return dx, dy, float(bound.sum() + ROUNDING * imbalance)
+        value = float(rows.sum())
+        if not (
+            math.isfinite(value) and min(float(rows.min()), float(columns.min())) > 0
+        ):
+            raise NonFiniteError(
+                "the entries of alpha and beta lie further apart than float64 can hold: "
+                "set those to 0 that are negligible."
+            )
+        roots, weights = rows.sqrt(), columns.sqrt()
+        matrix = torch.add(upper, lower, out=self._matrix)
+        matrix.div_(roots[:, None]).div_(weights)
+        schur = Schur(matrix, weights, self._labels, self._direct)
+        # The unknowns are u = roots dx and v = weights dy: u + N v = -a, N^T u + v = -b.
+        a, b = row_slope / roots, column_slope / weights
+        u, v = torch.zeros_like(a), torch.zeros_like(b)
+        row_rest, column_rest = a, b
+        # Rounding, or so little that the price hardly matters.
+        target = max(1e-3 * self._tol / ROUNDING, 1e-15) * value
+        imbalance = math.inf
+        for _ in range(PASSES):
+            more = schur.solve(matrix.T @ row_rest - column_rest, target)
+            u, v = u - row_rest - matrix @ more, v + more
+            row_rest, column_rest = a + u + matrix @ v, b + v + matrix.T @ u
+            imbalance = float(row_rest.abs() @ roots + column_rest.abs() @ weights)
+            if imbalance <= target:
+                break
+        self._direct = schur.direct
+        dx, dy = u / roots, v / weights
+        # sum G d² by the equations; rounding in it is charged, too.
+        squares = u @ (row_rest - a) + v @ (column_rest - b)
+        squares = float(squares.clamp_min(0) + 1e-15 * (u @ u + v @ v))
+        longest, bound = _dual_bound(self._terms, dx, dy, squares)
+        slope = float(row_slope @ dx + column_slope @ dy)
+        gap = (bound + ROUNDING * imbalance) / value
+        return Step(dx, dy, value, slope, longest, gap)
 
 
-def _schur_inverse(scaled: np.ndarray, weights: np.ndarray, labels: np.ndarray):
-    # 1 - N^T N is singular: adding c to x and -c to y of a component changes nothing.
-    # One rank-one term for each component fixes that without changing the solution.
-    matrix = np.eye(len(weights)) - scaled.T @ scaled
-    squares = np.bincount(labels, weights**2)
-    gauge = np.outer(weights, weights) / squares[labels]
-    matrix += np.where(labels[:, None] == labels, gauge, 0.0)
-    try:
-        factor = cho_factor(matrix)
-        return lambda right: cho_solve(factor, right)
-    except LinAlgError:
-        # Parts that hang together by less than rounding: leave them where they are.
-        values, vectors = eigh(matrix)
-        inverse = np.where(values > 1e-14, 1 / np.maximum(values, 1e-14), 0.0)
-        return lambda right: vectors @ (inverse * (vectors.T @ right))
-
-
-def _line_search(
-    problem: Problem,
-    x: np.ndarray,
-    y: np.ndarray,
-    dx: np.ndarray,
-    dy: np.ndarray,
-    upper: np.ndarray,
-    lower: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray] | None:
-    step = dx[:, None] + dy
-    value, slope = (upper + lower).sum(), ((upper - lower) * step).sum()
-    longest = np.abs(step[(upper > 0) | (lower > 0)]).max()
-    size = min(1.0, LONGEST / longest)
+def _line_search(terms: Terms, step: Step) -> float | None:
+    size = LONGEST / max(LONGEST, step.longest)
     while size > 1e-10:
-        new_x, new_y = x + size * dx, y + size * dy
-        if problem.value(new_x, new_y) <= value + 1e-4 * size * slope:
-            return new_x, new_y
+        after = terms.value(size * step.dx, size * step.dy)
+        if after <= step.value + 1e-4 * size * step.slope:
+            return size
         size /= 2
     return None
 
 
-def _log_sum(exponents: np.ndarray, axis: int) -> np.ndarray:
-    top = exponents.max(axis=axis, keepdims=True)
-    total = np.exp(exponents - top).sum(axis=axis)
-    return np.log(total) + top.squeeze(axis)
+def _dual_bound(
+    terms: Terms, dx: Tensor, dy: Tensor, squares: float
+) -> tuple[float, float]:
+    """The largest |d| of an entry, and a bound of sum p f(d) + q f(-d).
+
+    The former is that of all pairs if it is small; the sum is then bounded by sum G d².
+    """
+    longest = max(float(dx.max() + dy.max()), -float(dx.min() + dy.min()))
+    if longest <= SMALL:
+        # f(-D) / D² would cancel for D much smaller than this.
+        most = max(longest, 1e-3)
+        return longest, squares * ((1 - most) * math.log1p(-most) + most) / most**2
+    longest, bound, size = 0.0, 0.0, max(BLOCK // len(dy), 1)
+    blocks = (dx.split(size), terms.upper.split(size), terms.lower.split(size))
+    for some, upper, lower in zip(*blocks, strict=True):
+        step = some[:, None] + dy
+        missing = (upper == 0) & (lower == 0)
+        longest = max(longest, float(step.abs().masked_fill_(missing, 0.0).max()))
+        bound += _excess(upper, step) + _excess(lower, -step)
+    return longest, bound
 
 
-def _excess(step: np.ndarray) -> np.ndarray:
-    # (1 + u) ln(1 + u) - u, by its series where the difference would cancel.
-    series = step**2 * (0.5 - step / 6 + step**2 / 12)
-    beyond = np.maximum(1 + step, 0.0)
-    logarithm = np.log(np.where(beyond > 0, beyond, 1.0))
-    return np.where(np.abs(step) < 1e-4, series, beyond * logarithm - step)
+def _excess(part: Tensor, step: Tensor) -> float:
+    """Σ part · f(step), infinite where a step of an entry is beyond -1."""
+    each = (1 + step) * step.log1p() - step
+    each = torch.where(step > -1, each, torch.where(step == -1, 1.0, math.inf))
+    return float(torch.where(part > 0, part * each, 0.0).sum())

@@ -206,13 +206,13 @@ def matrix_posterior(
     >>> (x[:, None] + y).exp().round(decimals=12)[0].tolist()
     [1.0, 1.0]
     """
-    h, square = h.double().cpu(), square.double().cpu()
-    support = find_support((h > 0).numpy(), (square > 0).numpy())
+    h, square = h.double(), square.double()
+    support, solved = find_support(h > 0, square > 0), balance(h, square)
     live_rows = torch.zeros(h.shape[0], dtype=torch.bool)
     live_columns = torch.zeros(h.shape[1], dtype=torch.bool)
-    live_rows[torch.from_numpy(support.rows)] = True
-    live_columns[torch.from_numpy(support.columns)] = True
-    solved = balance(h, square)
+    live_rows[support.rows.cpu()] = True
+    live_columns[support.columns.cpu()] = True
+    square = square.cpu()
     return MatrixPosterior(
         square / positions, positions, solved, live_rows, live_columns
     )
