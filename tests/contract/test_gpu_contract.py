@@ -2,7 +2,7 @@
 
 All cases run on a GPU with `pytest -m gpu`, or without pytest and with a log by
 `PYTHONPATH=src:tests python -m contract.test_gpu_contract cuda`; on a CPU one case of
-each call runs with the other tests (`... cpu few`).
+each call runs with the slow tests (`... cpu few`).
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def test_every_public_name_is_called():
 
 if pytest is not None:
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("case", few(), ids="-".join)
     def test_contract_on_a_cpu(case: Case):
         print(check(case, "cpu"))

@@ -241,7 +241,9 @@ class TestAuto:
         assert found.method == "hutchinson"
         assert (found.products, found.probes) == (64, 56)
 
-    @pytest.mark.parametrize("noise", [0.03, 0.1, 0.15])
+    @pytest.mark.parametrize(
+        "noise", [0.03, 0.1, pytest.param(0.15, marks=pytest.mark.slow)]
+    )
     def test_as_many_as_the_variance_asks_for(self, noise):
         """With a stopping rule of 2 %, and coverage in spite of it."""
         # wᵀAw = n + Σ_{i≠j} a_ij w_i w_j, nearly normal.
