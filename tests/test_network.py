@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -202,6 +204,24 @@ def test_parameters_that_only_later_batches_use():
     model = Experts().double()
     objective = fg.Objective(model, data, params=lambda n: n.startswith("high"))
     assert float(objective.gradient()["high.weight"].norm()) > 0
+
+
+def test_sparse_gradients_are_measured_as_dense_ones():
+    tokens = torch.randint(0, 7, (12, 3), generator=torch.Generator().manual_seed(0))
+    embedding = nn.Embedding(7, 4, sparse=True)
+    model = nn.Sequential(embedding, nn.Flatten(), nn.LazyLinear(3))
+    model(tokens)
+    dense = copy.deepcopy(model)
+    dense[0].sparse = False
+    reports = [
+        fg.measure(fg.Objective(one, (tokens, torch.arange(12) % 3)))
+        for one in (model, dense)
+    ]
+    assert model[0].sparse
+    for request, found in reports[0].measurements.items():
+        assert found.status.trusted, (request, found.message)
+        expected = pytest.approx(reports[1][request].value, rel=1e-5)
+        assert found.value == expected
 
 
 def test_train_mode_reaches_every_module_and_keeps_buffers():

@@ -69,6 +69,9 @@ def private_copy(model: nn.Module) -> nn.Module:
         # They may change gradients, and report to the user's own code.
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            # The same gradients, laid out in another way, which has no second ones.
+            module.sparse = False
     return twin
 
 
