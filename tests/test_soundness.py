@@ -237,11 +237,11 @@ def test_the_cost():
     assert small_passes(mlp(6, 5, 3), "as given") == 0
     assert small_passes(mlp(6, 5, 3), "checked") == 3 * (1 + 1 + 2)
     assert max(Counted.passes) == len(X)
-    # Where nothing is decided: seven steps of one set, two of another.
+    # Where nothing is decided: nine steps of one set.
     hidden = nn.Sequential(mlp(6, 3), sound.Apply(lambda f: (f.float() + 1e9).double()))
     forward = small_passes(hidden.double(), "checked")
-    assert forward == (1 + 1 + 2 * 7) + (1 + 1 + 2 * 2)
-    assert (3 + 2 * 7) + (3 + 2 * 2) == 24
+    assert forward == 1 + 1 + 2 * 9
+    assert 3 + 2 * 9 <= 24
 
 
 class HookedLate(nn.Module):

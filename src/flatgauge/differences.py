@@ -19,7 +19,7 @@ zeros are kinks at every step, and a head of zeros hides what is behind it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +41,8 @@ from flatgauge.vectors import (
 # In the order in which they are tried; most networks agree at the first.
 FINE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-3, 1e-2)
 COARSE = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4, 3e-5, 3e-2)
+# Where none of them agrees: between the jumps of a function there may be room for these.
+SMALLEST = (1e-5, 3e-6)
 # How far from the given point, in units of each tensor's root mean square.
 CHANGE = 1e-2
 # The scale of a tensor of zeros, in units of the other tensors' median.
@@ -127,9 +129,10 @@ def examine(function: Function, point: Params, most: int = 24) -> Finding:
         return Finding(Verdict.UNDECIDED, GRADIENTS)
     for check in checks.values():
         check.near = NEAR_FINE if fine else NEAR_COARSE
+        check.fine = fine
         check.rounding = precision.eps * size
     spent = GRADIENTS
-    for step in FINE if fine else COARSE:
+    for step in FINE if fine else _coarse(checks):
         if spent + 2 > most:
             break
         spent += 2
@@ -152,6 +155,13 @@ def examine(function: Function, point: Params, most: int = 24) -> Finding:
         if _is_asymmetric(function, point, (v, product), u, rounding):
             return Finding(Verdict.DIFFERS, spent, "the Hessian is not symmetric")
     return Finding(Verdict.UNDECIDED, spent)
+
+
+def _coarse(checks: dict[str, Quotients]) -> Iterator[float]:
+    """The steps for functions with coarse parts, the smallest only in doubt."""
+    yield from COARSE
+    if not all(check.agrees() for check in checks.values()):
+        yield from SMALLEST
 
 
 def _claims(

@@ -46,6 +46,7 @@ class Quotients:
     Attributes:
         near: the share of the unit that an error may be.
         rounding: of the function's values.
+        fine: whether no part is coarser than float64: others may lose small changes.
     """
 
     def __init__(self, claim: Tensor, unit: float, plain: bool):
@@ -54,6 +55,7 @@ class Quotients:
         self.plain = plain
         self.near = 0.0
         self.rounding = 0.0
+        self.fine = False
         self.quotients: dict[float, Tensor] = {}
 
     def add(self, step: float, quotient: Tensor) -> None:
@@ -85,11 +87,14 @@ class Quotients:
             if finer and min(finer) < PERSISTS * error:
                 # Steps too large for the function agree with one another, too.
                 continue
-            if error > EVIDENCE * spread and error > self.rounding / three[0]:
+            # What rounding cannot do at the largest of three is no jump there, either:
+            # the smaller would miss by more. Slopes can lose the same at all of them.
+            allowed = self.rounding / three[-1 if self.plain else 0]
+            if error > max(EVIDENCE * spread, allowed):
                 return Verdict.DIFFERS
             # Far below the outputs' rounding, where the loss is as good as 0: changes that
             # got lost would be none, or others for every step.
             rise = min(float(self.quotients[step].norm()) for step in three)
-            if self.plain and min(error, rise) > BEYOND_DOUBT * spread:
+            if self.plain and self.fine and min(error, rise) > BEYOND_DOUBT * spread:
                 return Verdict.DIFFERS
         return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED
