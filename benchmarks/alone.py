@@ -79,7 +79,7 @@ def run_here(settings: Settings) -> dict[str, Any]:
     model.zero_grad()
     meter = Meter(device)
     run = _build(settings, model, batches)
-    # The first product prepares, the second may find that a trial pays, the third tries.
+    # The first product plans and prepares.
     for _ in range(PRODUCTS_TO_SETTLE if isinstance(run, Product) else 1):
         run()
     found: dict[str, Any] = {"peak": meter.peak(), "held": meter.held()}
@@ -91,7 +91,7 @@ def run_here(settings: Settings) -> dict[str, Any]:
         found["seconds"] = min(seconds[settings.contestant])
         found["gradients"] = ratios(seconds, GRADIENT)[settings.contestant]
     if isinstance(run, Product):
-        found["route"] = run.hessian.choice.route.name
+        found["route"] = run.hessian.plan.route.name
     found["parameters"] = sum(p.numel() for p in model.parameters())
     model.zero_grad()
     free(device)

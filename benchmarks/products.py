@@ -64,7 +64,7 @@ def timings(
         "flatgauge": lambda: hessian @ named,
     }
     for warm_up in contestants.values():
-        for _ in range(3):  # the trial of routes comes after the first products
+        for _ in range(3):
             once(warm_up, device)
     theirs, failures = build_all(
         {name: partial(b, model, batches) for name, b in peers.PRODUCTS.items()},
@@ -74,7 +74,7 @@ def timings(
         contestants[name] = partial(product, vector)
     seconds = interleaved(contestants, rounds, device, warm_up=False)
     model.zero_grad()
-    choice = hessian.choice
+    choice = hessian.plan
     found = {
         "network": network.name,
         "device": device,

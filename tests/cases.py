@@ -253,9 +253,3 @@ def assert_close(found, expected, tolerance: float = 1e-12) -> None:
 
 def random_vector(objective: fg.Objective, seed: int = 0) -> Params:
     return gaussian(objective.parameters, generator(seed))
-
-
-def at_once(operator):
-    """The same, with the trial of routes due before the first product."""
-    operator._undecided, operator._due = False, True
-    return operator

@@ -20,7 +20,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "flatgauge"
 PLACES = {
     "objective.py",
     "soundness.py",
-    "curvature/batched.py",
+    "curvature/plan.py",
+    "curvature/products.py",
     "curvature/joining.py",
     "curvature/samples.py",
     "symmetry/discover.py",

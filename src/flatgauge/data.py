@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset
 
 from flatgauge.errors import DataError
-from flatgauge.memory import free_memory
+from flatgauge.memory import memory_budget
 
 LABELS = "labels"
 
@@ -56,14 +56,14 @@ class Batches:
         self._room = 0
         self._held: list[Batch] | None = None
 
-    def hold_from_now_on(self) -> None:
+    def hold_from_now_on(self, memory: int | None) -> None:
         """Keep the batches on the device after the next whole pass, if they fit.
 
         Only where they are copies of ours: batches of a DataLoader, or on another device
-        than the user's. A quarter of the free memory is taken at most.
+        than the user's. Half of the budget for that `memory` is taken at most.
         """
         if self.device.type != "cpu" or isinstance(self.source, DataLoader):
-            self._room = free_memory(self.device) // 4
+            self._room = memory_budget(self.device, memory) // 2
 
     def held(self) -> list[Batch] | None:
         """All batches, if they are kept on the device."""

@@ -33,6 +33,10 @@ class OptionError(FlatgaugeError):
     """An unknown name or an option value outside its range."""
 
 
+class OutOfMemoryError(FlatgaugeError):
+    """The device has too little memory, however little is held at a time."""
+
+
 class NotConvergedError(FlatgaugeError):
     """Raised instead of returning an unconverged number, where that was asked for."""
 

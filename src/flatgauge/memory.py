@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from flatgauge.errors import OptionError
 from flatgauge.host_memory import available_memory
 
-# The part of a budget that kept graphs may fill.
+# The part of a budget that kept graphs may fill. They cut up the memory, so that the peak
+# was up to 1.45 times what is kept.
 KEPT_SHARE = 0.65
+UNITS = {"": 1, "b": 1} | {
+    f"{letter}{kind}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for kind, base in (("b", 1000), ("ib", 1024))
+}
+AMOUNT = re.compile(
+    r"(?P<number>\d+(\.\d*)?(e\d+)?)\s*(?P<unit>([kmgt]i?)?b|)", re.IGNORECASE
+)
 
 
 def free_memory(device: torch.device) -> int:
@@ -29,16 +42,36 @@ def _current(what: str, device: torch.device) -> int:
 
 
 def memory_budget(device: torch.device, given: int | None) -> int:
-    """What was given, or half of what is free."""
-    return free_memory(device) // 2 if given is None else given
+    """Bytes to be used: what is left of those given, or half of what is free.
 
-
-def can_be_kept(size: int, budget: int) -> bool:
-    """Whether graphs of that many bytes leave room for one batch's work.
-
-    They cut up the memory, so that the peak was up to 1.45 times what is kept.
+    On a GPU, what torch has allocated there counts as used; a CPU's memory is not ours
+    to count.
     """
-    return size <= KEPT_SHARE * budget
+    if given is None:
+        return free_memory(device) // 2
+    used = _current("allocated_bytes", device) if device.type == "cuda" else 0
+    return max(0, given - used)
+
+
+def bytes_of(amount: float | str | None) -> int | None:
+    """An amount of memory in bytes: a number, or words such as "12.5GiB".
+
+    >>> bytes_of("1.5GiB"), bytes_of("2 MB"), bytes_of(4096)
+    (1610612736, 2000000, 4096)
+    """
+    if amount is None:
+        return None
+    found = AMOUNT.fullmatch(str(amount).strip())
+    if isinstance(amount, bool) or found is None:
+        raise OptionError(
+            f"memory= is {amount!r}: give bytes, or words such as '12GiB' or '800MB'."
+        )
+    return int(float(found["number"]) * UNITS[found["unit"].lower()])
+
+
+def in_words(tensors: Mapping[str, Tensor]) -> str:
+    """What tensors take, in gibibytes."""
+    return f"{sum(tensor.nbytes for tensor in tensors.values()) / 2**30:.3g} GiB"
 
 
 class AllocatedBytes:

@@ -14,6 +14,7 @@ from flatgauge.data import Batch, Batches
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
+from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
 from flatgauge.passes import Pass, Watch, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
@@ -30,7 +31,6 @@ from flatgauge.vectors import (
 
 T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
-PRECISIONS = ("ieee", "tf32")
 
 
 class Objective:
@@ -62,8 +62,9 @@ class Objective:
         forward: callable(model, batch) -> outputs, instead of our own call.
         precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
             your own global setting is not used and not changed.
-        derivatives: "checked" compares autograd's once with differences of the loss, on
-            some samples, and refuses where they differ; "as given" takes its word.
+        memory: of the device, in bytes or as "12GiB"; else half of what is free.
+        derivatives: "checked" compares autograd's with differences of the loss on some
+            samples, and refuses where they differ; "as given" takes its word.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -86,26 +87,18 @@ class Objective:
         params: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
         precision: str = "ieee",
+        memory: float | str | None = None,
         derivatives: str = CHECKED,
     ):
-        if derivatives not in (CHECKED, AS_GIVEN):
-            raise OptionError(
-                f"derivatives= is '{derivatives}': use '{CHECKED}' or '{AS_GIVEN}'."
-            )
-        if precision not in PRECISIONS:
-            raise OptionError(f"precision= is '{precision}': use 'ieee' or 'tf32'.")
+        _check_choice("derivatives", derivatives, CHECKED, AS_GIVEN)
+        _check_choice("precision", precision, "ieee", "tf32")
         self.precision = precision
+        self.memory = bytes_of(memory)
         self.derivatives = derivatives
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
-            self.network = Network(
-                model,
-                device=device,
-                dtype=dtype,
-                mode=mode,
-                params=params,
-                forward=forward,
-            )
+            chosen = {"mode": mode, "params": params, "forward": forward}
+            self.network = Network(model, device=device, dtype=dtype, **chosen)
         self._batches = Batches(
             data,
             batch_size=batch_size,
@@ -118,7 +111,7 @@ class Objective:
         self._others: list[Batch] | None = None
         check_finite_parameters(self.parameters)
         self._survey(loss)
-        self._batches.hold_from_now_on()
+        self._batches.hold_from_now_on(self.memory)
         self._check_sound(model)
 
     @property
@@ -298,3 +291,8 @@ class Objective:
                 model,
                 derivatives=self.derivatives,
             )
+
+
+def _check_choice(name: str, given: str, one: str, other: str) -> None:
+    if given not in (one, other):
+        raise OptionError(f"{name}= is '{given}': use '{one}' or '{other}'.")

@@ -15,7 +15,12 @@ from typing import Any
 
 import torch
 
-from flatgauge.errors import FlatgaugeError, NotConvergedError, OptionError
+from flatgauge.errors import (
+    FlatgaugeError,
+    NotConvergedError,
+    OptionError,
+    OutOfMemoryError,
+)
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
@@ -156,7 +161,7 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
     """What the measure says; what breaks inside it is its own affair."""
     try:
         found = info.function(work, **options)
-    except OptionError as error:
+    except (OptionError, OutOfMemoryError) as error:
         return Outcome(None, Status.FAILED, str(error))
     except (NotApplicable, FlatgaugeError) as reason:
         return Outcome(None, Status.NOT_APPLICABLE, str(reason))

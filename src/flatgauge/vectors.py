@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from flatgauge.errors import ModelError, NonFiniteError, VectorError
+from flatgauge.errors import (
+    ModelError,
+    NonFiniteError,
+    OutOfMemoryError,
+    VectorError,
+)
 from flatgauge.noise import random_signs, standard_normal
 from flatgauge.shapes import Float
 
@@ -195,18 +200,25 @@ def derivative_errors(what: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
-            advice = "use smaller batches or memory_budget=0"
-        elif "checkpoint" in str(error).lower():
+            raise OutOfMemoryError(
+                f"the {what} does not fit in memory ({first_line(error)}): use smaller "
+                "batches or a device with more memory."
+            ) from error
+        if "checkpoint" in str(error).lower():
             advice = "turn activation checkpointing off"
         elif "inplace" in str(error):
             advice = "write the operation without changing its input in place"
         else:
             advice = "replace the operation by one with second derivatives"
-        first = next(iter(str(error).strip().splitlines()), "")
         raise ModelError(
-            f"the {what} could not be computed ({type(error).__name__}: {first}): "
-            f"{advice}."
+            f"the {what} could not be computed ({type(error).__name__}: "
+            f"{first_line(error)}): {advice}."
         ) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without its stack of C++ calls."""
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def check_finite(vector: Params, what: str) -> None:

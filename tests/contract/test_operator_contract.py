@@ -7,10 +7,9 @@ import torch
 from cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.batched import BatchedOperator
 from flatgauge.curvature.compose import Composed, Compressed, Scaled, Shifted
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
-from flatgauge.curvature.routed import RoutedOperator
+from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.errors import VectorError
 from flatgauge.vectors import add, dot, gaussian, generator, map_tensors, ravel, scale
 
@@ -41,7 +40,7 @@ OPERATORS = {
     "hessian-lstm": lambda: hessian("lstm"),
     "hessian-tied-frozen": lambda: hessian("tied-frozen"),
     "hessian-nothing-kept": lambda: hessian("gpt", memory_budget=0),
-    "hessian-jvp": lambda: hessian("gpt", route="jvp-of-gradient"),
+    "hessian-forward": lambda: hessian("mlp", route="reverse-over-forward"),
     "gauss-newton": lambda: fg.GaussNewton(CASES["gpt"].objective()),
     "gauss-newton-normalized": lambda: fg.GaussNewton(
         CASES["mlp"].objective("normalized-cross-entropy")
@@ -149,5 +148,5 @@ def test_every_operator_of_the_curvature_package_is_here():
         if kind.__module__.startswith("flatgauge.curvature")
     }
     tested = {type(make()) for make in OPERATORS.values()}
-    abstract = {SymmetricOperator, BatchedOperator, RoutedOperator, Composed}
+    abstract = {SymmetricOperator, CurvatureOperator, Composed}
     assert package - tested == abstract

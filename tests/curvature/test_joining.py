@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import flatgauge as fg
 from flatgauge import data as data_module
-from flatgauge.curvature import diagonal, joining
+from flatgauge.curvature import diagonal, joining, plan
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.routes import ROUTES
 from flatgauge.data import map_batch
@@ -21,9 +21,9 @@ BUDGET = 2**30
 
 
 @pytest.fixture(autouse=True)
-def launches_show(monkeypatch):
+def it_pays(monkeypatch):
     """As on a GPU, where small batches are joined."""
-    monkeypatch.setattr(joining, "pays", lambda device: True)
+    monkeypatch.setattr(plan, "pays", lambda device: True)
 
 
 def loader(batches) -> DataLoader:
@@ -53,7 +53,7 @@ def test_products_are_the_same_and_the_objective_is_left_alone(matrix):
     for seed in range(2):
         vector = random_vector(whole, seed)
         assert_close(operator @ vector, matrix(whole) @ vector)
-    assert operator._read.batch_count == 1
+    assert operator.plan.objective.batch_count == 1
     assert operator.objective is apart
     assert apart.batch_count == 3
     assert sizes(apart) == [16, 16, 18]
@@ -67,7 +67,7 @@ def test_few_products_and_named_routes_leave_batches_apart():
         fg.Hessian(objective, "double-backward"),
     ):
         _ = hessian @ vector
-        assert hessian._read is hessian.objective is objective
+        assert hessian.plan.objective is hessian.objective is objective
 
 
 def test_the_default_set_is_measured_whole_where_batches_are_joined(monkeypatch):
@@ -86,7 +86,7 @@ def test_the_default_set_is_measured_whole_where_batches_are_joined(monkeypatch)
     for _ in range(2):
         _ = hessian @ random_vector(objective)
         fg.hessian_diagonal(objective, "basis", hessian=hessian)
-    assert hessian._read.batch_count == 1
+    assert hessian.plan.objective.batch_count == 1
 
 
 def test_other_points_and_losses_go_back_to_the_given_batches():
@@ -138,7 +138,7 @@ def test_every_length_has_a_limit_of_its_own(monkeypatch):
 
 
 def test_streams_that_do_not_fit_are_not_read_once_more(monkeypatch):
-    monkeypatch.setattr(data_module, "free_memory", lambda device: 4)
+    monkeypatch.setattr(data_module, "memory_budget", lambda *_: 2)
     read = []
 
     class Stream(IterableDataset):
@@ -288,7 +288,7 @@ def test_small_batches_are_joined_on_a_gpu():
     whole = fg.Objective(model, (X, Y))
     vector = random_vector(whole)
     image = hessian @ {name: part.cuda() for name, part in vector.items()}
-    assert hessian._read.batch_count == 1
+    assert hessian.plan.objective.batch_count == 1
     assert_close({n: t.cpu() for n, t in image.items()}, fg.Hessian(whole) @ vector)
 
 

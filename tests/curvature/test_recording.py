@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, assert_close, at_once, random_vector
+from cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import joining
-from flatgauge.curvature.routes import VARIANTS
+from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.double_backward import DoubleBackward
+from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
+from flatgauge.curvature.routes.reverse_over_forward import ReverseOverForward
 
 pytestmark = pytest.mark.gpu
 
@@ -32,10 +34,10 @@ def test_a_failed_recording_leaves_no_trace():
     before = torch.cuda.current_stream()
     model = nn.Sequential(Branching(4, 6), nn.Tanh(), nn.Linear(6, 3)).double().cuda()
     objective = fg.Objective(model, CASES["mlp"].data())
-    hessian = at_once(fg.Hessian(objective))
+    hessian = fg.Hessian(objective)
     truth = fg.Hessian(objective, "double-backward") @ random_vector(objective)
     assert_close(hessian @ random_vector(objective), truth, 1e-9)
-    assert any("CUDA graph" in name for name in hessian.choice.failures)
+    assert any("CUDA graph" in name for name in hessian.plan.to_dict()["failures"])
     assert torch.cuda.current_stream() == before
     # A capture that was entered and failed would refuse this, and hold its memory.
     assert float(torch.rand(1, device="cuda")) < 1
@@ -52,8 +54,10 @@ def test_recordings_do_not_outlive_their_batch_or_point():
     objective = fg.Objective(model, batches)
     assert len(x) < 8
     other = objective.at({n: 2 * t for n, t in objective.parameters.items()})
-    for variant in VARIANTS:
-        route = variant(DoubleBackward())
+    for route in (
+        KeptCudaGraph(DoubleBackward()),
+        ChannelsLast(ReverseOverForward()),
+    ):
         for here in (objective, other, objective):
             vector = random_vector(here)
             truth = fg.Hessian(here, "double-backward") @ vector
@@ -69,7 +73,7 @@ def test_small_networks_are_recorded_at_once(case, matrix):
         vector = random_vector(objective, seed)
         truth = matrix(objective, operator.truth) @ vector
         assert_close(operator @ vector, truth, 1e-9)
-    assert operator.choice.route.name.endswith("kept CUDA graph")
+    assert operator.plan.route.name.endswith("kept CUDA graph")
 
 
 def test_large_products_are_not_recorded():
@@ -79,8 +83,8 @@ def test_large_products_are_not_recorded():
     hessian = fg.Hessian(objective)
     for seed in range(2):
         _ = hessian @ random_vector(objective, seed)
-    assert hessian.choice.route.name == "double-backward"
-    assert "launches do not show" in next(iter(hessian.choice.failures.values()))
+    assert hessian.plan.route.name == "double-backward"
+    assert "launches do not show" in next(iter(hessian.plan.failures.values()))
 
 
 def test_coarse_products_bound_what_is_certified():
@@ -120,4 +124,4 @@ def test_every_batch_is_recorded_while_products_are_running():
     truth = fg.Hessian(objective, "double-backward") @ vectors
     for found, right in zip(hessian @ vectors, truth, strict=True):
         assert_close(found, right, 1e-9)
-    assert hessian.choice.route.name.endswith("kept CUDA graph")
+    assert hessian.plan.route.name.endswith("kept CUDA graph")

@@ -83,12 +83,26 @@ def objective(monkeypatch):
 
 def test_a_recorded_product_is_right(objective):
     route = KeptCudaGraph(DoubleBackward())
-    route.hesitant = True
     vector = random_vector(objective)
     truth = fg.Hessian(objective, "double-backward") @ vector
-    assert_close(fg.Hessian(objective, route) @ vector, truth, 1e-12)
-    assert not route.hesitant
+    hessian = fg.Hessian(objective, route)
+    for _ in range(2):
+        assert_close(hessian @ vector, truth, 1e-12)
+    assert hessian.begins_at_once
     assert Graph.captured == 1
+
+
+def test_where_it_cannot_be_recorded_it_goes_on_without(objective, monkeypatch):
+    monkeypatch.setattr(Graph, "broken", True)
+    hessian = fg.Hessian(objective, KeptCudaGraph(DoubleBackward()))
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    for _ in range(2):
+        assert_close(hessian @ vector, truth, 1e-12)
+    assert not hessian.begins_at_once
+    assert hessian.plan.to_dict()["failures"] == {
+        "double-backward, kept CUDA graph": "capture was invalidated"
+    }
 
 
 def test_a_replay_that_gives_something_else_is_refused(objective):
@@ -123,12 +137,23 @@ def test_living_desks_have_streams_of_their_own(objective):
     assert Desk.of(objective).stream is stream
 
 
-def test_where_launches_do_not_show_only_the_hesitant_refuse(objective, monkeypatch):
+def test_it_declines_where_launches_do_not_show(objective, monkeypatch):
+    route, batch = KeptCudaGraph(DoubleBackward()), objective.first_batch()
+    assert route.declines(objective, batch) == "there is no GPU"
+    monkeypatch.setattr(objective.network, "device", torch.device("cuda"))
+    monkeypatch.setattr(route, "inner", Instant())
     monkeypatch.setattr(Stream, "busy", 0.2)
-    route = KeptCudaGraph(DoubleBackward())
-    vector = random_vector(objective)
-    truth = fg.Hessian(objective, "double-backward") @ vector
-    assert_close(fg.Hessian(objective, route) @ vector, truth, 1e-12)
-    route.hesitant = True
-    with pytest.raises(fg.FlatgaugeError, match="launches do not show"):
-        _ = fg.Hessian(objective, route) @ vector
+    assert "launches do not show" in route.declines(objective, batch)
+    monkeypatch.setattr(Stream, "busy", 0.0)
+    monkeypatch.setattr(Instant, "seconds", 0.2)
+    assert route.declines(objective, batch) == ""
+
+
+class Instant(DoubleBackward):
+    """Prepares nothing, in so many seconds."""
+
+    seconds = 0.0
+
+    def prepare(self, objective, batch):
+        time.sleep(self.seconds)
+        return lambda vectors: vectors

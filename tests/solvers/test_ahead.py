@@ -214,8 +214,6 @@ def test_only_recordings_begin_at_once():
     hessian @ hessian.space
     assert not hessian.begins_at_once
     assert not scaled.begins_at_once
-    hessian.replays = True
+    hessian.plan.route.replays = True
     assert hessian.begins_at_once
     assert scaled.begins_at_once
-    hessian._kept = None
-    assert not scaled.begins_at_once

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from flatgauge.curvature.batched import BatchedOperator
+from dataclasses import dataclass
+
 from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.products import CurvatureOperator
+from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
@@ -12,7 +15,7 @@ from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, generator, zeros_like
 
 
-class Fisher(BatchedOperator):
+class Fisher(CurvatureOperator):
     """F = (1/N) Σ_rows E_y[∇ℓ ∇ℓᵀ], with y the data's targets or the model's own.
 
     Args:
@@ -21,12 +24,11 @@ class Fisher(BatchedOperator):
             over y ~ p(y|f), exactly in the space of the outputs.
         samples: for "true": draw this many targets a row instead of the expectation.
         seed: for `samples`.
-        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
-            of what is free if None.
+        memory_budget: bytes of the device that may be in use; the objective's `memory`
+            if None.
     """
 
     name = "Fisher"
-    keeps = True
 
     def __init__(
         self,
@@ -37,7 +39,6 @@ class Fisher(BatchedOperator):
         seed: int = 0,
         memory_budget: int | None = None,
     ):
-        super().__init__(objective, memory_budget=memory_budget)
         if kind not in ("empirical", "true"):
             raise OptionError(f"kind= is '{kind}': use 'empirical' or 'true'.")
         if samples is not None and (kind == "empirical" or samples < 1):
@@ -55,15 +56,27 @@ class Fisher(BatchedOperator):
                 "gradients of their own: use mode='eval', and a network and loss that "
                 "take each sample by itself."
             )
-        self.loss = objective.loss
-        self.kind = kind
-        self.samples = samples
-        self.seed = seed
+        route = _Rows(objective.loss, kind, samples, seed)
+        super().__init__(objective, route, memory_budget=memory_budget)
 
-    def _prepare(self, batch: Batch) -> BatchProduct:
-        # Local names: what is kept must not hold on to its owner.
-        point, loss = self.objective.leaves(), self.loss
-        rows = loss.rows(*self.objective.evaluate(point, batch))
+
+@dataclass(frozen=True)
+class _Rows(Route):
+    """F_b v = Σ_rows E_y[∇ℓ ∇ℓᵀ] v, from graphs that serve many vectors."""
+
+    loss: RowLoss
+    kind: str
+    samples: int | None
+    seed: int
+
+    name = "rows"
+    matrix = "Fisher"
+    keeps = True
+
+    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+        """Differentiate once and keep the graph."""
+        point, loss = objective.leaves(), self.loss
+        rows = loss.rows(*objective.evaluate(point, batch))
         if self.kind == "empirical":
             return sandwich(loss.values(rows), point, lambda change: change)
         if self.samples is None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flatgauge.curvature.routed import RoutedOperator
+from flatgauge.curvature.products import CurvatureOperator
 
 
-class GaussNewton(RoutedOperator):
+class GaussNewton(CurvatureOperator):
     """G = (1/N) Σ_batches Jᵀ (∇²_f ℓ) J, with J = ∂f/∂θ the Jacobian of the outputs.
 
     Equal to the Hessian where the outputs are linear in the parameters; its diagonal
@@ -13,14 +13,13 @@ class GaussNewton(RoutedOperator):
 
     Args:
         objective: model, data, loss and the point.
-        route: "auto" ("reverse-twice", and the fastest that agrees with it on the first
-            batch as soon as looking for it pays), "reverse-twice" or
-            "forward-and-reverse".
+        route: "auto" ("reverse-twice", or what `plan` finds to be faster and right),
+            "reverse-twice" or "forward-and-reverse".
         expect: how many products are coming, about.
-        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
-            of what is free if None.
+        memory_budget: bytes of the device that may be in use; the objective's `memory`
+            if None.
 
-    `choice` says which route was taken and what was seen of the others.
+    `plan` says how products are made, and why.
     """
 
     name = "Gauss-Newton"

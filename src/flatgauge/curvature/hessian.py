@@ -5,25 +5,25 @@ from __future__ import annotations
 import warnings
 
 from flatgauge.curvature.affine import is_affine_in_each_tensor
-from flatgauge.curvature.routed import EXPECTED, RoutedOperator
+from flatgauge.curvature.plan import EXPECTED
+from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
 from flatgauge.objective import Objective
 
 
-class Hessian(RoutedOperator):
+class Hessian(CurvatureOperator):
     """H = ∇²L(θ), as a symmetric operator on named vectors.
 
     Args:
         objective: model, data, loss and the point.
-        route: "auto" (double backward, and the fastest that agrees with it on the first
-            batch as soon as looking for it pays), or one of
-            `flatgauge.curvature.routes.ROUTES` by name, such as "double-backward",
-            "jvp-of-gradient" or "finite-difference".
+        route: "auto" (double backward, or what `plan` finds to be faster and right), or
+            one of `flatgauge.curvature.routes.ROUTES` by name, such as "double-backward",
+            "reverse-over-forward" or "finite-difference".
         expect: how many products are coming, about.
-        memory_budget: bytes; graphs are kept while they fill at most 65 % of them. Half
-            of what is free if None.
+        memory_budget: bytes of the device that may be in use; the objective's `memory`
+            if None.
 
-    `choice` says which route was taken and what was seen of the others.
+    `plan` says how products are made, and why.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -45,13 +45,10 @@ class Hessian(RoutedOperator):
         memory_budget: int | None = None,
     ):
         super().__init__(objective, route, expect=expect, memory_budget=memory_budget)
-        if self.choice.route.name == "finite-difference":
-            self._warn_of_kinks()
-
-    def _warn_of_kinks(self) -> None:
-        if is_affine_in_each_tensor(self.objective):
+        name = route if isinstance(route, str) else route.name
+        if name == "finite-difference" and is_affine_in_each_tensor(objective):
             warnings.warn(
                 "finite differences of a piecewise-linear network measure a smoothed loss "
                 "that depends on the step: use route='auto' for the Hessian itself.",
-                stacklevel=3,
+                stacklevel=2,
             )

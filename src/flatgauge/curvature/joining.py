@@ -33,11 +33,6 @@ CHECKED_SAMPLES = 16
 ROUNDING = {"ieee": 1e-5, "tf32": 1e-4}
 
 
-def pays(device: torch.device) -> bool:
-    """Whether launches show at all; a CPU is faster with what fits in its cache."""
-    return device.type == "cuda"
-
-
 def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
     """The same objective in larger batches, or as it is where products could differ.
 
@@ -54,7 +49,7 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
     named, network = isinstance(objective.loss, RowLoss), objective.network
     plain = named and network.forward is None and network.mode == "eval"
     several = objective.batch_count > 1 and not objective.coupled
-    if not (pays(objective.device) and plain and several):
+    if not (plain and several):
         return objective
     with objective.isolated():
         given, room = objective.held_batches(), budget // DATA_SHARE

@@ -38,11 +38,13 @@ class SymmetricOperator(ABC):
 
     A subclass sets `space` (a `Params` whose names, shapes, dtype and device every
     vector must have) and implements `_apply`; `name` is for errors. `products` counts
-    the vectors that A was applied to since it was built.
+    the vectors that A was applied to since it was built. `memory` holds the bytes of the
+    device that products and solvers may use; None leaves half of what is free to them.
     """
 
     space: Params
     name: str = ""
+    memory: int | None = None
     products: int = 0
 
     @abstractmethod

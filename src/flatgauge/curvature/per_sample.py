@@ -121,7 +121,8 @@ class SquaredGradients:
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
-        room = memory_budget(self.objective.device, None) // MEMORY_SHARE
+        objective = self.objective
+        room = memory_budget(objective.device, objective.memory) // MEMORY_SHARE
         each = COPIES * self.objective.dtype.itemsize * max(self.findings.entries, 1)
         step = max(1, room // each)
         length = sample_length(batch)

@@ -72,7 +72,7 @@ class Workbench:
         new = [0] * (len(self._operators) - len(counts))
         for operator, before in zip(self._operators, [*counts, *new], strict=True):
             if operator.products > before:
-                found[operator.objective.loss.name] = operator.choice.to_dict()
+                found[operator.objective.loss.name] = operator.plan.to_dict()
         return {"routes": found} if found else {}
 
     def surrogate(self, choice: str) -> Objective:

@@ -11,12 +11,11 @@ import inspect
 import pkgutil
 
 from flatgauge.curvature.routes.route import Route as Route
-from flatgauge.curvature.routes.route import Variant
 from flatgauge.errors import OptionError
 
 
 def _classes() -> list[type[Route]]:
-    """The concrete routes of all files, by file name."""
+    """The routes of all files that have a name of their own, by file name."""
     found = []
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
@@ -26,16 +25,16 @@ def _classes() -> list[type[Route]]:
             if inspect.isclass(value)
             and issubclass(value, Route)
             and value.__module__ == module.__name__
-            and not inspect.isabstract(value)
+            and hasattr(value, "name")
         ]
     return found
 
 
-VARIANTS: list[type[Variant]] = sorted(
-    (one for one in _classes() if issubclass(one, Variant)), key=lambda one: one.order
-)
-ROUTES: dict[str, type[Route]] = {
-    one.name: one for one in _classes() if not issubclass(one, Variant)
+ROUTES: dict[str, type[Route]] = {one.name: one for one in _classes()}
+# What may be faster than the truth where nothing is kept, and was, on a GPU.
+RIVALS = {
+    "double-backward": ("reverse-over-forward",),
+    "reverse-twice": ("forward-and-reverse",),
 }
 
 

@@ -6,32 +6,33 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import BatchProduct
-from flatgauge.curvature.routes.route import Route, Variant
+from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch, map_batch, tensors_in
 from flatgauge.objective import Objective
 from flatgauge.vectors import map_tensors
 
 
-class ChannelsLast(Variant):
-    """The inner route on channels_last copies, which GPU convolutions prefer."""
+class ChannelsLast(Route):
+    """The inner route on channels_last copies, which GPU convolutions prefer.
 
-    order = 1
-    words = "channels last"
+    Args:
+        inner: a route that keeps nothing.
+    """
 
     def __init__(self, inner: Route):
-        super().__init__(inner)
-        self.keeps, self.counted = inner.keeps, inner.counted
+        self.inner = inner
+        self.name = f"{inner.name}, channels last"
+        self.matrix = inner.matrix
         self._moved: tuple[Objective, Objective] | None = None
 
-    @classmethod
-    def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
+    @staticmethod
+    def suits(objective: Objective, batch: Batch) -> bool:
         """For images on a GPU."""
         images = any(tensor.ndim == 4 for tensor in tensors_in(batch.inputs))
         return images and objective.device.type == "cuda"
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Convert the batch, the point and every vector; results keep their layout."""
-        # Once: the check of the point waits for the device, which a recording cannot.
         if self._moved is None or self._moved[0] is not objective:
             laid_out = map_tensors(_channels_last, objective.parameters)
             self._moved = (objective, objective.at(laid_out))

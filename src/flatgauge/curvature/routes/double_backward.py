@@ -23,7 +23,6 @@ class DoubleBackward(Route):
 
     name = "double-backward"
     keeps = True
-    counted = True
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Differentiate once and keep the graph."""

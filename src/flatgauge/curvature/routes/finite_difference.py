@@ -24,7 +24,6 @@ class FiniteDifference(Route):
     """
 
     name = "finite-difference"
-    tried = False
 
     def __init__(self, relative_step: float | None = None):
         self.relative_step = relative_step

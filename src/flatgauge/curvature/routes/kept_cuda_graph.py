@@ -8,52 +8,66 @@ import torch
 
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.recording import Desk, record
-from flatgauge.curvature.routes.route import Route, Variant
+from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
+from flatgauge.errors import FlatgaugeError
 from flatgauge.objective import Objective
+from flatgauge.vectors import first_line
 
 
-class KeptCudaGraph(Variant):
+class KeptCudaGraph(Route):
     """Neither the launches nor what does not depend on the vector is done again.
 
-    It does not pay where the device is busy with a batch long after it was launched,
-    which the first batch shows.
+    Where a product cannot be recorded (its code waits for the device), it goes on by the
+    inner route, and `failure` says why.
+
+    Args:
+        inner: a route that prepares what is worth keeping.
     """
 
-    order = 3
-    words = "kept CUDA graph"
-    launches = True
     keeps = True
-    counted = True
-    replays = True
-    _desk: Desk | None = None
 
-    @classmethod
-    def suits(cls, inner: Route, objective: Objective, batch: Batch) -> bool:
-        """For a route that prepares what is worth keeping, on a GPU."""
-        return objective.device.type == "cuda" and inner.keeps and inner.counted
+    def __init__(self, inner: Route):
+        self.inner = inner
+        self.name = f"{inner.name}, kept CUDA graph"
+        self.matrix = inner.matrix
+        self.replays = True
+        self._desk: Desk | None = None
 
     def open(self, objective: Objective) -> None:
         """The desk of all batches."""
-        self._desk_of(objective)
+        if self._desk is None or self._desk.objective is not objective:
+            self._desk = Desk.of(objective)
+
+    def declines(self, objective: Objective, batch: Batch) -> str:
+        """Why it does not pay, "" if it does, judged by the first batch.
+
+        Where the device is busy with a batch long after it was launched, launches do not
+        show.
+        """
+        if objective.device.type != "cuda":
+            return "there is no GPU"
+        torch.cuda.current_stream().synchronize()
+        started = time.perf_counter()
+        self.inner.prepare(objective, batch)
+        launched = time.perf_counter()
+        torch.cuda.current_stream().synchronize()
+        slower = time.perf_counter() - launched > launched - started
+        return "launches do not show: computing takes longer" if slower else ""
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Prepare and record on one stream, where autograd will differentiate again."""
-        desk = self._desk_of(objective)
+        self.open(objective)
+        desk = self._desk
+        if desk is None or not self.replays:
+            return self.inner.prepare(objective, batch)
         torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(desk.stream):
-            started = time.perf_counter()
             product = self.inner.prepare(objective, batch)
-            launched = time.perf_counter()
             desk.stream.synchronize()
-        slower = time.perf_counter() - launched > launched - started
-        if self.hesitant and slower:
-            raise RuntimeError("launches do not show: computing takes longer")
-        recording = record(lambda v: product([v])[0], desk, warmed=True)
-        self.hesitant = False
+        try:
+            recording = record(lambda v: product([v])[0], desk, warmed=True)
+        except (RuntimeError, FlatgaugeError) as error:
+            self.replays, self.failure = False, first_line(error)
+            return product
         return lambda vectors: [recording.product(vector) for vector in vectors]
-
-    def _desk_of(self, objective: Objective) -> Desk:
-        if self._desk is None or self._desk.objective is not objective:
-            self._desk = Desk.of(objective)
-        return self._desk

@@ -19,7 +19,6 @@ class ReverseTwice(Route):
     name = "reverse-twice"
     matrix = "Gauss-Newton"
     keeps = True
-    counted = True
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Differentiate once and keep the graphs."""

@@ -1,0 +1,232 @@
+"""How the products of an operator are made: decided once, before the first of them.
+
+One way to differentiate is the truth. On a CPU it is taken as it is. On a GPU small
+batches are joined and the truth's products recorded where launches show; where they do
+not, other ways are timed on the first batch. Another way is taken only for batches on
+which it agrees with the truth, and which meet no operation that was not compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.joining import joined
+from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.routes import RIVALS, ROUTES, Route
+from flatgauge.curvature.routes.channels_last import ChannelsLast
+from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
+from flatgauge.curvature.samples import double
+from flatgauge.data import Batch, few_samples, map_batch
+from flatgauge.errors import FlatgaugeError
+from flatgauge.memory import KEPT_SHARE, kept_bytes
+from flatgauge.objective import Objective
+from flatgauge.vectors import first_line, gaussian, generator
+
+EXPECTED = 20
+"""About what one certified eigenvalue takes."""
+# Products from which it pays to look for something faster, which takes about two.
+SOUGHT_FROM = 8
+CHECKED_SAMPLES = 4
+FAILURES = (RuntimeError, FlatgaugeError)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Batches and routes.
+
+    Attributes:
+        objective: the same as the operator's, in the batches that are read.
+        route: how they are multiplied.
+        truth: how the `exceptions` are, where `route` was not shown to be right.
+        reason: why, in words.
+        exceptions: the numbers of batches.
+        seconds: what one product with the first batch took, by candidate.
+        disagreement: its relative difference from the truth, in float64.
+        failures: why others were not taken.
+    """
+
+    objective: Objective
+    route: Route
+    truth: Route
+    reason: str
+    exceptions: tuple[int, ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+    disagreement: dict[str, float] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def route_of(self, batch: Batch) -> Route:
+        """The one that a batch goes by."""
+        return self.truth if batch.index in self.exceptions else self.route
+
+    @property
+    def replays(self) -> bool:
+        """Whether all batches go by recordings."""
+        return self.route.replays and not self.exceptions
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        failures = dict(self.failures)
+        if self.route.failure:
+            failures[self.route.name] = self.route.failure
+        return {
+            "route": self.route.name,
+            "reason": self.reason,
+            "exceptions": list(self.exceptions),
+            "seconds": self.seconds,
+            "disagreement": self.disagreement,
+            "failures": failures,
+        }
+
+
+def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
+    """Decide how the products of an objective are made.
+
+    Args:
+        objective: model, data, loss and the point.
+        truth: the name of the route that others must agree with.
+        expect: about how many products are coming.
+        budget: bytes that may be used.
+    """
+    right = ROUTES[truth]()
+    if torch.are_deterministic_algorithms_enabled():
+        # What is fastest differs from run to run, and with it the last digits.
+        return Plan(objective, right, right, "deterministic algorithms were asked for")
+    if not pays(objective.device):
+        return Plan(objective, right, right, "nothing was found to be faster on a CPU")
+    if expect < SOUGHT_FROM:
+        return Plan(objective, right, right, "for few products")
+    with objective.isolated():
+        recorded = KeptCudaGraph(right)
+        declined = "nothing may be kept"
+        if budget > 0:
+            objective = joined(objective, ROUTES[truth], budget)
+        first = next(objective.batches())
+        if budget > 0:
+            declined = recorded.declines(objective, first)
+        if not declined:
+            return Plan(objective, recorded, right, "launches show")
+        return _fastest(objective, first, truth, budget, {recorded.name: declined})
+
+
+def pays(device: torch.device) -> bool:
+    """Whether another route was ever faster; a test pretends that it is."""
+    return device.type == "cuda"
+
+
+def _fastest(
+    objective: Objective,
+    first: Batch,
+    truth: str,
+    budget: int,
+    failures: dict[str, str],
+) -> Plan:
+    """The fastest on the first batch of those that agree there."""
+    right = ROUTES[truth]()
+    exact = objective.in_double()
+    seconds: dict[str, float] = {}
+    disagreement: dict[str, float] = {}
+    found: dict[str, Route] = {}
+    for route in _candidates(truth, objective, first):
+        try:
+            if route.name != truth:
+                wrong = _disagreement(route, right, exact, first)
+                disagreement[route.name] = wrong
+                if wrong > AGREEMENT:
+                    continue
+            seconds[route.name] = _seconds(route, objective, first, budget)
+            found[route.name] = route
+        except FAILURES as error:
+            failures[route.name] = first_line(error)
+    name = min(seconds, key=lambda one: seconds[one], default=truth)
+    seen = {"seconds": seconds, "disagreement": disagreement, "failures": failures}
+    if name == truth:
+        return Plan(objective, right, right, "the fastest on the first batch", **seen)
+    exceptions = tuple(_not_shown_right(found[name], right, objective, exact))
+    return Plan(
+        objective,
+        found[name],
+        right,
+        "the fastest on the first batch, and right on samples of all the others",
+        exceptions,
+        **seen,
+    )
+
+
+def _candidates(truth: str, objective: Objective, batch: Batch) -> Iterator[Route]:
+    yield ROUTES[truth]()
+    for name in RIVALS[truth]:
+        yield ROUTES[name]()
+        if ChannelsLast.suits(objective, batch):
+            yield ChannelsLast(ROUTES[name]())
+
+
+def _seconds(route: Route, objective: Objective, batch: Batch, budget: int) -> float:
+    """Of one product, the second: the first chooses algorithms and takes memory."""
+    vector = gaussian(objective.parameters, generator(0))
+    with kept_bytes(objective.device) as saved:
+        product: BatchProduct | None = route.prepare(objective, batch)
+    product([vector])
+    if not route.keeps or saved.total * objective.batch_count > KEPT_SHARE * budget:
+        product = None
+    _wait_for(objective.device)
+    started = time.perf_counter()
+    (product or route.prepare(objective, batch))([vector])
+    _wait_for(objective.device)
+    return time.perf_counter() - started
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _disagreement(route: Route, truth: Route, exact: Objective, batch: Batch) -> float:
+    """The relative difference of two products on a few samples, in float64.
+
+    In the working precision a wrong rule could hide behind rounding.
+    """
+    few = map_batch(double, few_samples(batch, CHECKED_SAMPLES))
+    vector = gaussian(exact.parameters, generator(batch.index))
+    products = [one.prepare(exact, few)([vector])[0] for one in (route, truth)]
+    return difference(*products)
+
+
+def _not_shown_right(
+    route: Route, truth: Route, objective: Objective, exact: Objective
+) -> Iterator[int]:
+    """The batches on whose samples it is wrong, or with other operations than those."""
+    for batch in objective.batches():
+        few = few_samples(batch, CHECKED_SAMPLES)
+        try:
+            compared = operations(objective, few)
+            wrong = _disagreement(route, truth, exact, batch)
+            if wrong > AGREEMENT or operations(objective, batch) - compared:
+                yield batch.index
+        except FAILURES:
+            yield batch.index
+
+
+def operations(objective: Objective, batch: Batch) -> set[str]:
+    """The names of what torch computes for the loss of a batch."""
+    with torch.no_grad(), _Names() as seen:
+        objective.batch_total(objective.parameters, batch)
+    return seen.names
+
+
+class _Names(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ):
+        self.names.add(str(func))
+        return func(*args, **(kwargs or {}))

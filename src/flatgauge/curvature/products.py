@@ -1,0 +1,223 @@
+"""Products with a curvature: batches outside, vectors inside.
+
+One pass over the data serves all vectors. What a batch prepares (a graph that was
+differentiated once, a recording) is kept for the next call while it fits in the memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import final
+
+import torch
+
+from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
+from flatgauge.curvature.plan import EXPECTED, Plan, plan
+from flatgauge.curvature.routes import Route, resolve_route
+from flatgauge.curvature.samples import sample_length, take_samples
+from flatgauge.data import Batch
+from flatgauge.errors import LossError, OutOfMemoryError
+from flatgauge.isolation import on_device
+from flatgauge.memory import KEPT_SHARE, in_words, kept_bytes, memory_budget
+from flatgauge.objective import Objective
+from flatgauge.vectors import Params, add_into, derivative_errors, first_line, scale
+
+# What is lost of a product whose factors have 10 bits, as a share of the largest.
+TF32 = 2**-10
+
+
+class CurvatureOperator(SymmetricOperator):
+    """A = (1/N) Σ_batches A_b for N rows in all, multiplied as its plan says.
+
+    A subclass sets `truth`, the name of the route that others must agree with.
+
+    Args:
+        objective: model, data, loss and the point.
+        route: "auto" for what `plan` finds, a name, or a route.
+        expect: how many products are coming, about.
+        memory_budget: bytes of the device that may be in use; the objective's `memory`
+            if None. 0 keeps nothing.
+    """
+
+    truth: str
+
+    def __init__(
+        self,
+        objective: Objective,
+        route: str | Route = "auto",
+        *,
+        expect: int = EXPECTED,
+        memory_budget: int | None = None,
+    ):
+        if objective.loss.rounding >= 1:
+            raise LossError(
+                f"the loss '{objective.loss.name}' loses all of its second derivatives to "
+                f"rounding in {objective.dtype}: use a named loss or dtype=torch.float64."
+            )
+        self.objective = objective
+        self.space = objective.parameters
+        self.memory = objective.memory if memory_budget is None else memory_budget
+        self.expect = expect
+        self._given = None if route == "auto" else resolve_route(route, self.name)
+        self._products: Products | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """How the products are made: made once, before the first of them."""
+        return self._planned().plan
+
+    @property
+    def rounding(self) -> float:
+        """That of the loss, too; TF32 keeps 10 bits of the factors, whatever v has."""
+        objective = self.objective
+        finest = max(super().rounding, objective.loss.rounding)
+        coarse = objective.precision == "tf32" and objective.device.type == "cuda"
+        if coarse and objective.dtype == torch.float32:
+            return max(finest, TF32)
+        return finest
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Replays of recordings do."""
+        return self._products is not None and self._products.replays
+
+    def _apply(self, vectors: list[Params]) -> list[Params]:
+        return self._planned()(vectors)
+
+    def _planned(self) -> Products:
+        if self._products is None:
+            budget = memory_budget(self.objective.device, self.memory)
+            if self._given is not None:
+                made = Plan(self.objective, self._given, self._given, "asked for")
+            else:
+                made = plan(
+                    self.objective, self.truth, expect=self.expect, budget=budget
+                )
+            self._products = Products(made, budget, self.name)
+        return self._products
+
+
+@final
+class Products:
+    """(1/N) Σ_batches A_b v, by a plan.
+
+    The first prepared batches that fit in the room for graphs are kept. Where the device
+    runs out of memory, half of them are given up, then all, then batches are cut into
+    halves, quarters and so on, down to single samples.
+
+    Args:
+        plan: batches and routes.
+        budget: bytes.
+        name: of the operator, for errors.
+    """
+
+    def __init__(self, plan: Plan, budget: int, name: str):
+        self.plan = plan
+        self.name = name
+        self._room = KEPT_SHARE * budget
+        self._kept: dict[tuple[int, int], BatchProduct] = {}
+        self._complete = self._full = False
+        self._cuts = 1
+
+    @property
+    def replays(self) -> bool:
+        """Whether a product runs no code of the model, only recordings of it."""
+        return self._complete and self.plan.replays
+
+    def __call__(self, vectors: list[Params]) -> list[Params]:
+        """The products with several vectors, in one pass over the data."""
+        while True:
+            try:
+                return self._mean(vectors)
+            except (torch.OutOfMemoryError, OutOfMemoryError) as error:
+                reason = first_line(error.__cause__ or error)
+            # Outside of the handler, whose traceback holds on to what was computed.
+            self._hold_less(reason)
+
+    def _mean(self, vectors: list[Params]) -> list[Params]:
+        objective = self.plan.objective
+        totals: list[Params] = []
+        share = 1 / objective.sample_count
+        # Replays run no code of the model, so there is nothing to be isolated from.
+        device = objective.device
+        with on_device(device) if self.replays else objective.isolated():
+            for product in self._each():
+                with derivative_errors(self.name):
+                    images = product(vectors)
+                # Before the next batch is prepared.
+                del product
+                if not totals:
+                    totals = [scale(image, share) for image in images]
+                    continue
+                for total, image in zip(totals, images, strict=True):
+                    add_into(total, image, share)
+        return totals
+
+    def _each(self) -> Iterator[BatchProduct]:
+        """The product of each piece of each batch."""
+        if self._complete:
+            yield from self._kept.values()
+            return
+        for batch in self.plan.objective.batches():
+            for place, piece in enumerate(self._pieces(batch)):
+                key = (batch.index, place)
+                yield self._kept[key] if key in self._kept else self._made(key, piece)
+        self._complete = not self._full
+
+    def _made(self, key: tuple[int, int], piece: Batch) -> BatchProduct:
+        """The product of a piece, kept if there is room."""
+        objective, route = self.plan.objective, self.plan.route_of(piece)
+        if self._full and route.replays:
+            # A recording that is not kept would be made again for every product.
+            route = self.plan.truth
+        route.open(objective)
+        with kept_bytes(objective.device) as saved, derivative_errors(self.name):
+            product = route.prepare(objective, piece)
+        last = len(self._kept) + 1 == objective.batch_count * self._cuts
+        # Beside all but the last one there must be room for the work of another.
+        fits = saved.total * (1 if last else 2) <= self._room
+        if route.keeps and fits and not self._full:
+            self._room -= saved.total
+            self._kept[key] = product
+        else:
+            self._full = True
+        return product
+
+    def _pieces(self, batch: Batch) -> Iterator[Batch]:
+        if self._cuts == 1:
+            yield batch
+            return
+        count = sample_length(batch)
+        edges = [count * i // self._cuts for i in range(self._cuts + 1)]
+        for start, end in itertools.pairwise(edges):
+            if end > start:
+                yield take_samples(batch, slice(start, end))
+
+    def _hold_less(self, reason: str) -> None:
+        """Give up half of what is kept, or cut batches once more."""
+        objective = self.plan.objective
+        self._complete, self._full = False, True
+        if self._kept:
+            for key in list(self._kept)[len(self._kept) // 2 :]:
+                del self._kept[key]
+        elif objective.coupled or self._cuts >= self._most_samples():
+            what = "one sample"
+            if objective.coupled:
+                what = "a batch whose samples belong together"
+            raise OutOfMemoryError(
+                f"the {self.name} product of {what} does not fit beside parameters of "
+                f"{in_words(objective.parameters)} ({reason}): use a device "
+                "with more memory, smaller inputs, or fewer parameters by params=."
+            )
+        else:
+            self._cuts *= 2
+        if objective.device.type == "cuda":
+            # Refused after some failures; then there is nothing to be gained.
+            with suppress(RuntimeError):
+                torch.cuda.empty_cache()
+
+    def _most_samples(self) -> int:
+        with self.plan.objective.isolated():
+            return max(map(sample_length, self.plan.objective.batches()))
