@@ -3,6 +3,11 @@
 Results go to benchmarks/results/<device>.json, where rows of earlier runs stay until
 they are measured again; `python -m benchmarks.page` draws benchmarks/README.md from
 whatever is there.
+
+Networks at the size people use are measured only where they are named, a part in a
+call of some minutes (`--only scale:resnet50`), into results/scale/<part>.json; each row
+is stored as it ends. What one call had no time for, or lost, another one adds with
+`--missing`.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import json
 import platform
 import time
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +25,11 @@ import torch
 
 from benchmarks import peers
 from benchmarks.contestants import in_words
-from benchmarks.jobs import jobs
+from benchmarks.job import Job
 from benchmarks.networks import NETWORKS
-from benchmarks.results import FOLDER, Results
+from benchmarks.results import FOLDER, SCALE, Results
+from benchmarks.scale.jobs import PARTS as SCALE_PARTS
+from benchmarks.scale.jobs import PREFIX, ROW_NAMES, Call, scale_jobs
 from benchmarks.timing import free
 from flatgauge.version import __version__
 
@@ -29,6 +37,8 @@ PARTS = (
     "products", "diagonal", "eigenvalue", "default set", "trace", "growth", "memory",
     "budget",
 )  # fmt: skip
+# What the networks at the size people use depend on: not the processor beside the GPU.
+DECISIVE = ("flatgauge", "torch", "gpu")
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -56,12 +66,14 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--peers", default="", help="a folder with the other packages")
     parser.add_argument("--out", type=Path, help="the file of results to fill")
-    parser.add_argument("--only", nargs="*", choices=PARTS, help="some of the parts")
+    parser.add_argument(
+        "--only", nargs="*", choices=(*PARTS, *SCALE_PARTS), help="some of the parts"
+    )
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, help="some networks")
     parser.add_argument("--precision", choices=("ieee", "tf32"), help="one of them")
     parser.add_argument(
@@ -71,24 +83,63 @@ def parse() -> argparse.Namespace:
         choices=peers.DISTRIBUTIONS,
         help="packages to leave out",
     )
-    return parser.parse_args()
+    scale = parser.add_argument_group("networks at the size people use")
+    scale.add_argument("--rows", nargs="*", default=[], choices=ROW_NAMES)
+    scale.add_argument("--missing", action="store_true", help="rows not stored yet")
+    scale.add_argument("--minutes", type=float, default=7.5, help="of one call")
+    scale.add_argument(
+        "--data", type=Path, help="the folder of CIFAR-10's binary files"
+    )
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    options = parse()
+def main(arguments: list[str] | None = None) -> None:
+    started = time.perf_counter()
+    options = parse(arguments)
     peers.use(options.peers)
     peers.leave_out(options.without)
     warnings.simplefilter("ignore")
-    device = options.device
-    results = Results(options.out or FOLDER / f"{device}.json")
-    results.set_machine(machine(device))
-    for job in jobs(device):
-        if options.only and job.part not in options.only:
-            continue
-        if options.networks and job.network not in options.networks:
-            continue
-        if options.precision and job.precision != options.precision:
-            continue
+    scaled = [part for part in options.only or () if part in SCALE_PARTS]
+    for part in scaled:
+        _run_scaled(part, options, started)
+    if not scaled or len(scaled) < len(options.only):
+        _run_small(options)
+
+
+def _run_scaled(part: str, options: argparse.Namespace, started: float) -> None:
+    name = part.removeprefix(PREFIX)
+    results = Results(options.out or SCALE / f"{name}.json")
+    results.set_machine(machine(options.device), DECISIVE)
+    call = Call(
+        results,
+        options.device,
+        60 * options.minutes,
+        started,
+        tuple(options.rows),
+        options.missing,
+        options.data,
+    )
+    run(scale_jobs(part, call), results, options.device)
+
+
+def _run_small(options: argparse.Namespace) -> None:
+    from benchmarks.jobs import jobs
+
+    results = Results(options.out or FOLDER / f"{options.device}.json")
+    results.set_machine(machine(options.device))
+    wanted = (
+        job
+        for job in jobs(options.device)
+        if (not options.only or job.part in options.only)
+        and (not options.networks or job.network in options.networks)
+        and (not options.precision or job.precision == options.precision)
+    )
+    run(wanted, results, options.device)
+
+
+def run(jobs: Iterable[Job], results: Results, device: str) -> None:
+    """Measure row after row, each stored as it ends."""
+    for job in jobs:
         started = time.perf_counter()
         try:
             row = job.run()

@@ -21,7 +21,6 @@ import flatgauge as fg
 from benchmarks import peers
 from benchmarks.meter import Meter
 from benchmarks.networks import NETWORKS, Batch, Network, of_width
-from benchmarks.products import global_precision
 from benchmarks.timing import free, interleaved, once, ratios
 from flatgauge.curvature.diagonal_methods import exact_diagonal
 from flatgauge.vectors import gaussian, generator, ravel
@@ -64,7 +63,7 @@ def run_alone(settings: Settings) -> dict[str, Any]:
 
 
 def run_here(settings: Settings) -> dict[str, Any]:
-    global_precision(settings.precision == "tf32")
+    peers.global_precision(settings.precision == "tf32")
     network = NETWORKS[settings.network]
     if settings.width is not None:
         network = of_width(settings.width)

@@ -12,7 +12,6 @@ import flatgauge as fg
 from benchmarks import peers
 from benchmarks.contestants import answers, build_all
 from benchmarks.networks import Batch, Network
-from benchmarks.products import global_precision
 from benchmarks.timing import free, interleaved, once, ratios
 from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.diagonal_methods import exact_diagonal
@@ -36,7 +35,7 @@ def diagonal(
     understood, look at a few samples once, whatever the amount of data, and are timed
     apart.
     """
-    global_precision(precision == "tf32")
+    peers.global_precision(precision == "tf32")
     model = network.model().to(device)
     found = timings(network, model, device, precision, rounds, batches)
     free(device)

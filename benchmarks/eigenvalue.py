@@ -10,7 +10,6 @@ import torch
 import flatgauge as fg
 from benchmarks import peers
 from benchmarks.networks import NETWORKS
-from benchmarks.products import global_precision
 from benchmarks.timing import once
 
 SAMPLES = 10_000
@@ -20,7 +19,7 @@ def eigenvalue(
     device: str, precision: str, batch: int, rounds: int = 5
 ) -> dict[str, Any]:
     """The MLP with 10,000 samples, to a relative residual of 1e-3."""
-    global_precision(precision == "tf32")
+    peers.global_precision(precision == "tf32")
     network = NETWORKS["MLP"]
     model = network.model().to(device)
     batches = network.batches(device, SAMPLES, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from benchmarks.alone import AUTO, DIAGONAL, GRADIENT, KEPT, NOT_KEPT
 from benchmarks.default_set import default_set
 from benchmarks.diagonal import diagonal
 from benchmarks.eigenvalue import eigenvalue
+from benchmarks.job import Job
 from benchmarks.memory import memory, within_budget
 from benchmarks.networks import NETWORKS
 from benchmarks.products import products
@@ -21,22 +21,6 @@ from benchmarks.trace import trace
 TRACED_ON_CPU = {"LeNet": 1000, "MLP": 1000, "GPT": 2}
 # Sequences whose kept graphs take far less of 2 GiB than may be kept, just less, and more.
 BUDGETED = (16, 40, 96)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One row of one part of the results."""
-
-    part: str
-    network: str
-    precision: str
-    run: Callable[[], dict[str, Any]]
-    detail: str = ""
-
-    @property
-    def label(self) -> str:
-        words = (self.part, self.network, self.precision, self.detail)
-        return ", ".join(word for word in words if word)
 
 
 def jobs(device: str) -> list[Job]:

@@ -57,22 +57,22 @@ class WideBlock(nn.Module):
         return self.shortcut(h) + self.conv2(F.relu(self.norm2(self.conv1(h))))
 
 
-def wide_resnet() -> nn.Module:
-    """WRN-16-4 for 32x32 images, BatchNorm in eval mode."""
-    widths = [16, 64, 128, 256]
+def wide_resnet(factor: int = 4) -> nn.Module:
+    """WRN-16-4, or that of another factor, for 32x32 images, BatchNorm in eval mode."""
+    widths = [16, 16 * factor, 32 * factor, 64 * factor]
     blocks = [
-        WideBlock(a if i == 0 else b, b, 1 if i or b == 64 else 2)
+        WideBlock(a if i == 0 else b, b, 1 if i or b == widths[1] else 2)
         for a, b in pairwise(widths)
         for i in range(2)
     ]
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, 1, 1, bias=False),
         *blocks,
-        nn.BatchNorm2d(256),
+        nn.BatchNorm2d(widths[-1]),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(256, 10),
+        nn.Linear(widths[-1], 10),
     )
 
 
@@ -117,7 +117,7 @@ class Gpt(nn.Module):
         return self.head(self.norm(x)).flatten(0, 1)
 
 
-def _images(*shape: int, classes: int = 10) -> Callable[[int, torch.Generator], Batch]:
+def images(*shape: int, classes: int = 10) -> Callable[[int, torch.Generator], Batch]:
     def draw(count: int, random: torch.Generator) -> Batch:
         x = torch.randn(count, *shape, generator=random)
         return x, torch.randint(0, classes, (count,), generator=random)
@@ -125,9 +125,14 @@ def _images(*shape: int, classes: int = 10) -> Callable[[int, torch.Generator], 
     return draw
 
 
-def _tokens(count: int, random: torch.Generator) -> Batch:
-    x = torch.randint(0, 1000, (count, 129), generator=random)
-    return x[:, :-1], x[:, 1:].flatten()
+def tokens(length: int, vocabulary: int) -> Callable[[int, torch.Generator], Batch]:
+    """Sequences, and of every token the next one, in one long row."""
+
+    def draw(count: int, random: torch.Generator) -> Batch:
+        x = torch.randint(0, vocabulary, (count, length + 1), generator=random)
+        return x[:, :-1], x[:, 1:].flatten()
+
+    return draw
 
 
 @dataclass(frozen=True)
@@ -168,10 +173,10 @@ class Network:
 NETWORKS = {
     one.name: one
     for one in (
-        Network("MLP", mlp, _images(784), (4000, 1000), (10_000, 10_000)),
-        Network("LeNet", lenet, _images(1, 28, 28), (2000, 1000), (10_000, 10_000)),
-        Network("WRN-16-4", wide_resnet, _images(3, 32, 32), (32, 16), (10_000, 2500)),
-        Network("GPT", Gpt, _tokens, (4, 2), (256, 64)),
+        Network("MLP", mlp, images(784), (4000, 1000), (10_000, 10_000)),
+        Network("LeNet", lenet, images(1, 28, 28), (2000, 1000), (10_000, 10_000)),
+        Network("WRN-16-4", wide_resnet, images(3, 32, 32), (32, 16), (10_000, 2500)),
+        Network("GPT", Gpt, tokens(128, 1000), (4, 2), (256, 64)),
     )
 }
 
@@ -179,11 +184,11 @@ NETWORKS = {
 def of_width(width: int) -> Network:
     """The MLP with hidden layers of another width."""
     sizes = (2000, 1000), (10_000, 10_000)
-    return Network(f"MLP, width {width}", partial(mlp, width), _images(784), *sizes)
+    return Network(f"MLP, width {width}", partial(mlp, width), images(784), *sizes)
 
 
 def of_classes(classes: int) -> Network:
     """LeNet with another number of outputs."""
-    draw = _images(1, 28, 28, classes=classes)
+    draw = images(1, 28, 28, classes=classes)
     sizes = (1000, 1000), (10_000, 10_000)
     return Network(f"LeNet, {classes} classes", partial(lenet, classes), draw, *sizes)

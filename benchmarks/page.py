@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmarks import tables
 from benchmarks.figures import draw_figures
-from benchmarks.results import FOLDER
+from benchmarks.results import FOLDER, SCALE
+from benchmarks.scale.tables import read, scale_section
 
 PAGE = Path(__file__).parent / "README.md"
 HEAD = """# Benchmarks
@@ -54,21 +55,36 @@ def section(found: dict[str, Any], device: str) -> list[str]:
 
 def heading(machine: dict[str, Any]) -> list[str]:
     name = machine["gpu"] or f"{machine['threads']} CPU threads"
-    versions = {
+    known = versions(machine)
+    return [f"## {name}", "", f"{known}. Processor: {machine['processor']}.", ""]
+
+
+def versions(machine: dict[str, Any]) -> str:
+    found = {
         "flatgauge": machine["flatgauge"],
         "torch": machine["torch"],
         "CUDA": machine.get("cuda"),
         "Python": machine["python"],
         **machine.get("peers", {}),
     }
-    known = ", ".join(f"{key} {value}" for key, value in versions.items() if value)
-    return [f"## {name}", "", f"{known}. Processor: {machine['processor']}.", ""]
+    return ", ".join(f"{key} {value}" for key, value in found.items() if value)
+
+
+def at_scale(folder: Path) -> list[str]:
+    """The section on networks at the size people use, if any part is stored."""
+    parts, machines = read(folder)
+    lines = scale_section(parts)
+    if not lines:
+        return []
+    where = dict.fromkeys(f"{m['gpu'] or 'CPU'}, {versions(m)}." for m in machines)
+    return ["", "## At the size people use", "", *where, "", *lines]
 
 
 def main() -> None:
     lines = HEAD.splitlines()
     for path in sorted(FOLDER.glob("*.json")):
         lines += ["", *section(json.loads(path.read_text()), path.stem)]
+    lines += at_scale(SCALE)
     PAGE.write_text("\n".join(lines).rstrip() + "\n")
 
 

@@ -54,6 +54,12 @@ def leave_out(names: list[str]) -> None:
                 del table[key]
 
 
+def global_precision(tf32: bool) -> None:
+    """What the packages see, which have no setting of their own."""
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "tf32" if tf32 else "ieee"
+
+
 def installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 

@@ -23,12 +23,6 @@ CHECKED_SAMPLES = 16
 MANY = 10**9
 
 
-def global_precision(tf32: bool) -> None:
-    """What the other packages see, which have no setting of their own."""
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
-    torch.backends.cudnn.conv.fp32_precision = "tf32" if tf32 else "ieee"
-
-
 def products(
     network: Network,
     device: str,
@@ -37,7 +31,7 @@ def products(
     batches: list[Batch] | None = None,
 ) -> dict[str, Any]:
     """Times in gradients of the same round; errors on a few samples against float64."""
-    global_precision(precision == "tf32")
+    peers.global_precision(precision == "tf32")
     model = network.model().to(device)
     found, route = timings(network, model, device, precision, rounds, batches)
     free(device)

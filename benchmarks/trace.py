@@ -13,7 +13,6 @@ import flatgauge as fg
 from benchmarks import peers
 from benchmarks.contestants import build_all, in_words
 from benchmarks.networks import Batch, Network
-from benchmarks.products import global_precision
 from benchmarks.timing import once, ratios
 from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.diagonal_methods import exact_diagonal
@@ -34,7 +33,7 @@ def trace(
     piecewise affine. Where it is not, errors are relative to our own estimate, whose
     standard error is given.
     """
-    global_precision(precision == "tf32")
+    peers.global_precision(precision == "tf32")
     model = network.model().to(device)
     batches = batches or network.batches(device)
     objective = fg.Objective(model, batches, precision=precision)

@@ -1,0 +1,1 @@
+"""Networks at the size people use, beside PyHessian: python -m benchmarks --only scale:..."""
