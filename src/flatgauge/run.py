@@ -236,10 +236,6 @@ def describe(objective: Objective, seed: int) -> Provenance:
     """What a number was measured on."""
     device = objective.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    digest = hashlib.sha256()
-    for key, tensor in objective.parameters.items():
-        digest.update(key.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return Provenance(
         flatgauge=__version__,
         torch=torch.__version__,
@@ -248,7 +244,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
         dtype=str(objective.dtype).removeprefix("torch."),
         model=type(objective.network.model).__name__,
         parameters=size(objective.parameters),
-        fingerprint=digest.hexdigest()[:16],
+        fingerprint=objective.once("fingerprint", lambda: _fingerprint(objective)),
         loss=objective.loss.name,
         loss_value=objective.value(),
         mode=objective.network.mode,
@@ -260,6 +256,15 @@ def describe(objective: Objective, seed: int) -> Provenance:
         coupled=objective.coupled,
         batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
     )
+
+
+def _fingerprint(objective: Objective) -> str:
+    """The beginning of a SHA-256 of names and parameters."""
+    digest = hashlib.sha256()
+    for key, tensor in objective.parameters.items():
+        digest.update(key.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy())
+    return digest.hexdigest()[:16]
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:

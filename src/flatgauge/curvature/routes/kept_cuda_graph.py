@@ -47,6 +47,8 @@ class KeptCudaGraph(Route):
         """
         if objective.device.type != "cuda":
             return "there is no GPU"
+        # Once before: the first time, algorithms are chosen and memory is taken.
+        self.inner.prepare(objective, batch)
         torch.cuda.current_stream().synchronize()
         started = time.perf_counter()
         self.inner.prepare(objective, batch)
