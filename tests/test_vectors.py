@@ -4,7 +4,12 @@ import pytest
 import torch
 
 from flatgauge import vectors
-from flatgauge.errors import ModelError, NonFiniteError, VectorError
+from flatgauge.errors import (
+    ModelError,
+    NonFiniteError,
+    OutOfMemoryError,
+    VectorError,
+)
 
 SPACE = {
     "a": torch.arange(6.0).reshape(2, 3),
@@ -79,7 +84,7 @@ def test_derivative_errors_speak_in_sentences():
     ):
         raise RuntimeError("modified by an inplace operation")
     with (
-        pytest.raises(ModelError, match="smaller batches"),
+        pytest.raises(OutOfMemoryError, match="smaller batches"),
         vectors.derivative_errors("gradient"),
     ):
         raise torch.OutOfMemoryError("no memory")

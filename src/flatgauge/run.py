@@ -263,7 +263,7 @@ def _fingerprint(objective: Objective) -> str:
     digest = hashlib.sha256()
     for key, tensor in objective.parameters.items():
         digest.update(key.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()[:16]
 
 

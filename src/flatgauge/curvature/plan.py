@@ -23,7 +23,7 @@ from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
 from flatgauge.curvature.samples import double
-from flatgauge.data import Batch, few_samples, map_batch
+from flatgauge.data import Batch, few_samples, leading_size, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import KEPT_SHARE, kept_bytes
 from flatgauge.objective import Objective
@@ -34,6 +34,8 @@ EXPECTED = 20
 # Products from which it pays to look for something faster, which takes about two.
 SOUGHT_FROM = 8
 CHECKED_SAMPLES = 4
+# The part of the first batch that candidates are timed on, where that is some samples.
+TIMED_PART, TIMED_SAMPLES = 4, 8
 FAILURES = (RuntimeError, FlatgaugeError)
 
 
@@ -128,8 +130,10 @@ def _fastest(
     failures: dict[str, str],
 ) -> Plan:
     """The fastest on the first batch of those that agree there."""
-    right = ROUTES[truth]()
-    exact = objective.in_double()
+    right, exact = ROUTES[truth](), objective.in_double()
+    length = leading_size(first.whole) or 1
+    taken = max(length // TIMED_PART, min(length, TIMED_SAMPLES))
+    part, room = few_samples(first, taken), budget * taken / length
     seconds: dict[str, float] = {}
     disagreement: dict[str, float] = {}
     found: dict[str, Route] = {}
@@ -140,7 +144,9 @@ def _fastest(
                 disagreement[route.name] = wrong
                 if wrong > AGREEMENT:
                     continue
-            seconds[route.name] = _seconds(route, objective, first, budget)
+            seconds[route.name] = _seconds(
+                route, objective, part, room / objective.batch_count
+            )
             found[route.name] = route
         except FAILURES as error:
             failures[route.name] = first_line(error)
@@ -167,17 +173,24 @@ def _candidates(truth: str, objective: Objective, batch: Batch) -> Iterator[Rout
             yield ChannelsLast(ROUTES[name]())
 
 
-def _seconds(route: Route, objective: Objective, batch: Batch, budget: int) -> float:
-    """Of one product, the second: the first chooses algorithms and takes memory."""
+def _seconds(route: Route, objective: Objective, part: Batch, room: float) -> float:
+    """Of one product, the second: the first chooses algorithms and takes memory.
+
+    Args:
+        route: the candidate.
+        objective: model, data, loss and the point.
+        part: of a batch.
+        room: bytes that may be used for such a part.
+    """
     vector = gaussian(objective.parameters, generator(0))
     with kept_bytes(objective.device) as saved:
-        product: BatchProduct | None = route.prepare(objective, batch)
+        product: BatchProduct | None = route.prepare(objective, part)
     product([vector])
-    if not route.keeps or saved.total * objective.batch_count > KEPT_SHARE * budget:
+    if not route.keeps or saved.total > KEPT_SHARE * room:
         product = None
     _wait_for(objective.device)
     started = time.perf_counter()
-    (product or route.prepare(objective, batch))([vector])
+    (product or route.prepare(objective, part))([vector])
     _wait_for(objective.device)
     return time.perf_counter() - started
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 # The normal quantile of a two-sided interval of 95 %.
-NORMAL = float(stats.norm.ppf(0.975))
+NORMAL = float(ndtri(0.975))
 
 
 def student(freedom: float) -> float:
@@ -18,7 +18,7 @@ def student(freedom: float) -> float:
     >>> round(student(9.0), 3), round(student(1e9), 6)
     (1.154, 1.0)
     """
-    return float(stats.t.ppf(0.975, freedom)) / NORMAL
+    return float(stdtrit(freedom, 0.975)) / NORMAL
 
 
 def skewness(singles: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy import stats
+from scipy.special import stdtrit
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
@@ -51,7 +51,7 @@ class Trace:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The confidence interval value -+ t * standard_error of Student's t."""
-        quantile = float(stats.t.ppf((1 + level) / 2, self.degrees_of_freedom))
+        quantile = float(stdtrit(self.degrees_of_freedom, (1 + level) / 2))
         half = quantile * self.standard_error
         return self.value - half, self.value + half
 

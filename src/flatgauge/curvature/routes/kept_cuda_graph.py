@@ -14,6 +14,9 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.objective import Objective
 from flatgauge.vectors import first_line
 
+# The share of the time of launching for which the device may go on computing.
+HIDDEN = 0.1
+
 
 class KeptCudaGraph(Route):
     """Neither the launches nor what does not depend on the vector is done again.
@@ -54,8 +57,10 @@ class KeptCudaGraph(Route):
         self.inner.prepare(objective, batch)
         launched = time.perf_counter()
         torch.cuda.current_stream().synchronize()
-        slower = time.perf_counter() - launched > launched - started
-        return "launches do not show: computing takes longer" if slower else ""
+        left = time.perf_counter() - launched
+        if left > HIDDEN * (launched - started):
+            return "launches do not show: computing takes longer"
+        return ""
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Prepare and record on one stream, where autograd will differentiate again."""
