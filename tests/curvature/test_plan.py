@@ -19,6 +19,7 @@ TRUTH = "double-backward"
 @pytest.fixture(autouse=True)
 def it_pays(monkeypatch):
     monkeypatch.setattr(planning, "pays", lambda device: True)
+    monkeypatch.setattr(planning, "KEPT_SHARE", 0.0)
 
 
 @pytest.fixture
@@ -63,7 +64,9 @@ def test_products_are_right_whatever_is_planned(case):
     seen = hessian.plan.to_dict()
     assert seen["route"] in seen["seconds"]
     assert "reverse-over-forward" in seen["disagreement"]
-    assert seen["failures"] == {f"{TRUTH}, kept CUDA graph": "there is no GPU"}
+    assert seen["failures"] == {
+        f"{TRUTH}, kept CUDA graph": "there is no room to keep it on a GPU"
+    }
 
 
 def test_a_rival_is_taken_where_it_is_faster_and_right(rival):
@@ -117,6 +120,13 @@ def test_nothing_is_sought_where_it_is_not_wanted():
     assert [hessian.plan.seconds for hessian in plain] == [{}] * 3
     assert reasons == ["asked for", "for few products", reasons[2]]
     assert "deterministic" in reasons[2]
+
+
+def test_nothing_is_sought_where_graphs_can_be_kept(monkeypatch):
+    monkeypatch.setattr(planning, "KEPT_SHARE", 0.5)
+    found = fg.Hessian(CASES["mlp"].objective()).plan
+    assert (found.route.name, found.seconds) == (TRUTH, {})
+    assert "kept" in found.reason
 
 
 def test_on_a_cpu_nothing_is_sought(monkeypatch):

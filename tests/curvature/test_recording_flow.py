@@ -13,8 +13,8 @@ import flatgauge as fg
 from flatgauge.curvature.routes import kept_cuda_graph, recording
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
-from flatgauge.curvature.routes.recording import Desk, record
-from flatgauge.vectors import copy_into
+from flatgauge.curvature.routes.recording import Desk, Recording, record
+from flatgauge.vectors import copied, copy_into, scale
 
 
 class Stream:
@@ -139,21 +139,47 @@ def test_living_desks_have_streams_of_their_own(objective):
 
 def test_it_declines_where_launches_do_not_show(objective, monkeypatch):
     route, batch = KeptCudaGraph(DoubleBackward()), objective.first_batch()
-    assert route.declines(objective, batch) == "there is no GPU"
-    monkeypatch.setattr(objective.network, "device", torch.device("cuda"))
-    monkeypatch.setattr(route, "inner", Instant())
     monkeypatch.setattr(Stream, "busy", 0.2)
-    assert "launches do not show" in route.declines(objective, batch)
-    monkeypatch.setattr(Stream, "busy", 0.0)
-    monkeypatch.setattr(Instant, "seconds", 0.2)
-    assert route.declines(objective, batch) == ""
+    assert "launches do not show" in route.declines(objective, batch, 20)
 
 
-class Instant(DoubleBackward):
-    """Prepares nothing, in so many seconds."""
+@pytest.mark.parametrize(("expect", "declined"), [(1, True), (1000, False)])
+def test_it_declines_what_saves_less_than_it_takes(
+    objective, monkeypatch, expect, declined
+):
+    route, batch = KeptCudaGraph(Slow()), objective.first_batch()
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    monkeypatch.setattr(Slow, "seconds", 0.05)
+
+    def instant(recorded, given):
+        copy_into(recorded.desk.vector, given)
+        with monkeypatch.context() as patch:
+            patch.setattr(Slow, "seconds", 0.0)
+            recorded.graph.replay()
+        return copied(recorded.desk.image)
+
+    monkeypatch.setattr(Recording, "product", instant)
+    reason = route.declines(objective, batch, expect)
+    assert ("would save" in reason) == declined
+    if not declined:
+        captured = Graph.captured
+        product = route.prepare(objective, batch)
+        # Not recorded again.
+        assert Graph.captured == captured
+        assert_close(scale(product([vector])[0], 1 / len(batch.targets)), truth, 1e-12)
+
+
+class Slow(DoubleBackward):
+    """Takes so many seconds for each product, but not for a replay."""
 
     seconds = 0.0
 
     def prepare(self, objective, batch):
-        time.sleep(self.seconds)
-        return lambda vectors: vectors
+        inner = super().prepare(objective, batch)
+
+        def product(vectors):
+            time.sleep(self.seconds)
+            return inner(vectors)
+
+        return product

@@ -157,6 +157,15 @@ def choose_gauss_newton_method(objective: Objective) -> str:
     return "exact" if few and samples_stand_alone(objective) else "probes"
 
 
+def can_be_exact(objective: Objective) -> bool:
+    """Whether the diagonal of the Hessian can be had without estimates at a fair price."""
+    if size(objective.parameters) <= BASIS_PARAMETERS:
+        return True
+    named = isinstance(objective.loss, RowLoss)
+    few = named and _passes(objective) <= EXACT_PASSES
+    return few and choose_method(objective) == "exact"
+
+
 def choose_method(objective: Objective) -> str:
     """What method="auto" means for this objective."""
     if _gauss_newton_is_exact(objective):

@@ -8,6 +8,7 @@ which it agrees with the truth, and which meet no operation that was not compare
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,12 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatgauge.curvature.agreement import AGREEMENT, difference
 from flatgauge.curvature.joining import joined
-from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
 from flatgauge.curvature.samples import double
-from flatgauge.data import Batch, few_samples, leading_size, map_batch
+from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memory import KEPT_SHARE, kept_bytes
 from flatgauge.objective import Objective
@@ -34,8 +34,8 @@ EXPECTED = 20
 # Products from which it pays to look for something faster, which takes about two.
 SOUGHT_FROM = 8
 CHECKED_SAMPLES = 4
-# The part of the first batch that candidates are timed on, where that is some samples.
-TIMED_PART, TIMED_SAMPLES = 4, 8
+# A candidate this much slower than the best at its first run is not run again.
+HOPELESS = 1.5
 FAILURES = (RuntimeError, FlatgaugeError)
 
 
@@ -106,15 +106,20 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
         return Plan(objective, right, right, "for few products")
     with objective.isolated():
         recorded = KeptCudaGraph(right)
-        declined = "nothing may be kept"
         if budget > 0:
             objective = joined(objective, ROUTES[truth], budget)
         first = next(objective.batches())
-        if budget > 0:
-            declined = recorded.declines(objective, first)
+        if budget == 0 or objective.device.type != "cuda":
+            declined = "there is no room to keep it on a GPU"
+        else:
+            declined = recorded.declines(objective, first, expect)
         if not declined:
             return Plan(objective, recorded, right, "launches show")
-        return _fastest(objective, first, truth, budget, {recorded.name: declined})
+        failures = {recorded.name: declined}
+        if _can_be_kept(right, objective, first, budget):
+            reason = "what is kept of each batch leaves least to do"
+            return Plan(objective, right, right, reason, failures=failures)
+        return _fastest(objective, first, truth, failures)
 
 
 def pays(device: torch.device) -> bool:
@@ -122,18 +127,17 @@ def pays(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def _can_be_kept(route: Route, objective: Objective, batch: Batch, budget: int) -> bool:
+    with kept_bytes(objective.device) as saved:
+        _ = route.prepare(objective, batch)
+    return route.keeps and saved.total * objective.batch_count <= KEPT_SHARE * budget
+
+
 def _fastest(
-    objective: Objective,
-    first: Batch,
-    truth: str,
-    budget: int,
-    failures: dict[str, str],
+    objective: Objective, first: Batch, truth: str, failures: dict[str, str]
 ) -> Plan:
     """The fastest on the first batch of those that agree there."""
     right, exact = ROUTES[truth](), objective.in_double()
-    length = leading_size(first.whole) or 1
-    taken = max(length // TIMED_PART, min(length, TIMED_SAMPLES))
-    part, room = few_samples(first, taken), budget * taken / length
     seconds: dict[str, float] = {}
     disagreement: dict[str, float] = {}
     found: dict[str, Route] = {}
@@ -144,9 +148,8 @@ def _fastest(
                 disagreement[route.name] = wrong
                 if wrong > AGREEMENT:
                     continue
-            seconds[route.name] = _seconds(
-                route, objective, part, room / objective.batch_count
-            )
+            fastest = min(seconds.values(), default=math.inf)
+            seconds[route.name] = _seconds(route, objective, first, fastest)
             found[route.name] = route
         except FAILURES as error:
             failures[route.name] = first_line(error)
@@ -173,26 +176,22 @@ def _candidates(truth: str, objective: Objective, batch: Batch) -> Iterator[Rout
             yield ChannelsLast(ROUTES[name]())
 
 
-def _seconds(route: Route, objective: Objective, part: Batch, room: float) -> float:
-    """Of one product, the second: the first chooses algorithms and takes memory.
+def _seconds(route: Route, objective: Objective, batch: Batch, best: float) -> float:
+    """Of one product without anything kept: the second, unless the first was hopeless.
 
-    Args:
-        route: the candidate.
-        objective: model, data, loss and the point.
-        part: of a batch.
-        room: bytes that may be used for such a part.
+    The first chooses algorithms and takes memory.
     """
     vector = gaussian(objective.parameters, generator(0))
-    with kept_bytes(objective.device) as saved:
-        product: BatchProduct | None = route.prepare(objective, part)
-    product([vector])
-    if not route.keeps or saved.total > KEPT_SHARE * room:
-        product = None
-    _wait_for(objective.device)
-    started = time.perf_counter()
-    (product or route.prepare(objective, part))([vector])
-    _wait_for(objective.device)
-    return time.perf_counter() - started
+
+    def once() -> float:
+        _wait_for(objective.device)
+        started = time.perf_counter()
+        route.prepare(objective, batch)([vector])
+        _wait_for(objective.device)
+        return time.perf_counter() - started
+
+    first = once()
+    return first if first > HOPELESS * best else once()
 
 
 def _wait_for(device: torch.device) -> None:

@@ -11,6 +11,7 @@ from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
+    can_be_exact,
     choose_gauss_newton_method,
     choose_method,
     gauss_newton_diagonal,
@@ -124,7 +125,7 @@ class Workbench:
 
     def exact_diagonal(self, objective: Objective) -> Curvature | None:
         """diag(H) where it can be had exactly, else None."""
-        if self._method(objective, "hessian") not in EXACT_METHODS:
+        if not can_be_exact(objective):
             return None
         return self.diagonal(objective, "hessian", probes=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -12,10 +13,7 @@ from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.objective import Objective
-from flatgauge.vectors import first_line
-
-# The share of the time of launching for which the device may go on computing.
-HIDDEN = 0.1
+from flatgauge.vectors import first_line, gaussian, generator
 
 
 class KeptCudaGraph(Route):
@@ -36,34 +34,51 @@ class KeptCudaGraph(Route):
         self.matrix = inner.matrix
         self.replays = True
         self._desk: Desk | None = None
+        self._first: tuple[int, BatchProduct] | None = None
 
     def open(self, objective: Objective) -> None:
         """The desk of all batches."""
         if self._desk is None or self._desk.objective is not objective:
             self._desk = Desk.of(objective)
 
-    def declines(self, objective: Objective, batch: Batch) -> str:
+    def declines(self, objective: Objective, batch: Batch, expect: int) -> str:
         """Why it does not pay, "" if it does, judged by the first batch.
 
         Where the device is busy with a batch long after it was launched, launches do not
-        show.
+        show. Else what a replay saves must be worth the recording.
+
+        Args:
+            objective: model, data, loss and the point.
+            batch: its first.
+            expect: about how many products are coming.
         """
-        if objective.device.type != "cuda":
-            return "there is no GPU"
         # Once before: the first time, algorithms are chosen and memory is taken.
         self.inner.prepare(objective, batch)
-        torch.cuda.current_stream().synchronize()
-        started = time.perf_counter()
-        self.inner.prepare(objective, batch)
+        started = _now()
+        product = self.inner.prepare(objective, batch)
         launched = time.perf_counter()
-        torch.cuda.current_stream().synchronize()
-        left = time.perf_counter() - launched
-        if left > HIDDEN * (launched - started):
+        ended = _now()
+        if ended - launched > launched - started:
             return "launches do not show: computing takes longer"
+        vectors = [gaussian(objective.parameters, generator(0))]
+        product(vectors)
+        plain = _seconds_of(lambda: product(vectors))
+        started = _now()
+        recorded = self.prepare(objective, batch)
+        taken = _now() - started
+        saved = (plain - _seconds_of(lambda: recorded(vectors))) * expect
+        if not self.replays:
+            return self.failure
+        if saved < taken:
+            return f"it takes {taken:.2g} s, and would save {max(saved, 0.0):.2g} s"
+        self._first = (batch.index, recorded)
         return ""
 
     def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
         """Prepare and record on one stream, where autograd will differentiate again."""
+        if self._first is not None and self._first[0] == batch.index:
+            recorded, self._first = self._first[1], None
+            return recorded
         self.open(objective)
         desk = self._desk
         if desk is None or not self.replays:
@@ -78,3 +93,15 @@ class KeptCudaGraph(Route):
             self.replays, self.failure = False, first_line(error)
             return product
         return lambda vectors: [recording.product(vector) for vector in vectors]
+
+
+def _now() -> float:
+    """The time when all work on the device is done."""
+    torch.cuda.current_stream().synchronize()
+    return time.perf_counter()
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    started = _now()
+    work()
+    return _now() - started

@@ -96,8 +96,8 @@ def record(
     Raises:
         RuntimeError: if it waits for the device, or if a replay gives something else.
     """
-    caller, device = torch.cuda.current_stream(), desk.objective.device
-    probe = gaussian(desk.vector, generator(0, device))
+    caller = torch.cuda.current_stream()
+    probe = gaussian(desk.vector, generator(0))
     desk.stream.wait_stream(caller)
     with torch.cuda.stream(desk.stream), _one_at_a_time:
         if not warmed:
