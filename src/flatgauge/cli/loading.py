@@ -58,6 +58,7 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
         dtype=_dtype(settings.dtype),
         mode=settings.mode,
         derivatives=settings.derivatives,
+        memory=settings.memory,
     )
 
 

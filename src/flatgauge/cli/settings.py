@@ -77,6 +77,10 @@ DERIVATIVES = typer.Option(
     help="checked, or 'as given' to take autograd's word.",
     autocompletion=_named(["checked", "as given"]),
 )
+MEMORY = typer.Option(
+    help="What may be in use of the device, such as 12GiB; else half of what is free.",
+    show_default=False,
+)
 STRICT = typer.Option(
     "--strict", help="Exit with 1 if a number did not converge or does not apply."
 )
@@ -102,6 +106,7 @@ class Settings:
     batch_size: Annotated[int | None, BATCH_SIZE] = None
     mode: Annotated[str, MODE] = "eval"
     derivatives: Annotated[str, DERIVATIVES] = "checked"
+    memory: Annotated[str | None, MEMORY] = None
     strict: Annotated[bool, STRICT] = False
     debug: Annotated[bool, DEBUG] = False
 
