@@ -38,12 +38,14 @@ class SymmetricOperator(ABC):
 
     A subclass sets `space` (a `Params` whose names, shapes, dtype and device every
     vector must have) and implements `_apply`; `name` is for errors. `products` counts
-    the vectors that A was applied to since it was built.
+    the vectors that A was applied to since it was built. `memory` is how many bytes of
+    the device products and solvers may hold; None stands for half of what is free.
     """
 
     space: Params
     name: str = ""
     products: int = 0
+    memory: int | None = None
 
     @abstractmethod
     def _apply(self, vectors: list[Params]) -> list[Params]:
