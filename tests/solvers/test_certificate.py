@@ -10,6 +10,7 @@ from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.basis import Room
 from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, tridiagonalize
+from flatgauge.vectors import generator
 from solvers.spectra import exact, network_like, operator_with
 
 
@@ -78,3 +79,45 @@ def test_long_runs_do_not_overflow():
     ritz, bound = bound_of(run, 400, 1e85)
     assert math.isfinite(bound)
     assert 1e100 - ritz <= bound
+
+
+@pytest.mark.parametrize("rows", [6, 9, SIZE])
+@pytest.mark.parametrize("steps", [2, 5, 7, 11, 16])
+def test_the_bound_is_where_an_eigenvector_could_have_hidden(steps, rows):
+    values = torch.from_numpy(network_like(SIZE))
+    start = torch.randn(SIZE, generator=generator(0), dtype=torch.float64)
+    room = Room(rows * 8 * (SIZE + 1))
+
+    def run_with(point, share):
+        diagonal = torch.cat([values, torch.tensor([point], dtype=torch.float64)])
+        whole = torch.cat([start, torch.tensor([share], dtype=torch.float64)])
+        lanczos = Lanczos(DenseOperator(torch.diag(diagonal)), whole, room=room)
+        for _ in range(steps):
+            lanczos.step()
+        return lanczos
+
+    lanczos = run_with(0.0, 0.0)
+    ritz, bound = bound_of(lanczos, SIZE, 1e-14)
+    # An eigenvector there, with so small a share of the start that nothing else changes:
+    # its components along the basis are its polynomials.
+    share = 1e-60
+    other = run_with(ritz + bound, share * start.norm().item())
+    assert other.restarted == (steps > rows)
+    rows_there = other.combine(np.eye(len(other.basis)))[-1]
+    seen = torch.cat([rows_there, other._next[-1:]]) / share
+    threshold = 2 * SIZE / (math.pi * DELTA**2)
+    reached = seen.square().sum().item() / threshold
+    assert reached >= 0.95
+    assert reached <= 1.05 or bound == 1e-14
+
+
+def test_a_smaller_probability_of_failure_asks_for_more():
+    run = tridiagonalize(operator_with(network_like()), steps=7)
+    values, vectors = run.ritz()
+    residuals = run.betas[-1] * np.abs(vectors[-1])
+    bounds = [
+        distance_above(values, residuals, run.divisors, 200, 1e-14, delta=delta)
+        for delta in (1e-2, 1e-3, 1e-6)
+    ]
+    assert bounds == sorted(bounds)
+    assert bounds[0] < bounds[-1]

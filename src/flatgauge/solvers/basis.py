@@ -12,6 +12,7 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.host_memory import available_memory
 from flatgauge.memory import memory_budget
 from flatgauge.shapes import Float
+from flatgauge.solvers.ferry import Ferry
 from flatgauge.solvers.inner import combination, full_precision, without_parts_along
 
 # The part of a budget that a basis may fill; kept graphs have most of the rest.
@@ -76,6 +77,7 @@ class Basis:
             self._on_device = max(self._on_device, FEWEST_ROWS)
         self.capacity = min(max(self._on_device + in_host, FEWEST_ROWS), most)
         self._blocks: list[Tensor] = []
+        self._ferry = Ferry(like)
         self._taken = 0
 
     def __len__(self) -> int:
@@ -88,13 +90,14 @@ class Basis:
         return self._taken >= self.capacity
 
     @property
-    def rows(self) -> dict[str, int]:
-        """How many rows are allocated on each type of device."""
-        counts: dict[str, int] = {}
-        for block in self._blocks:
-            place = block.device.type
-            counts[place] = counts.get(place, 0) + block.shape[0]
-        return counts
+    def allocated(self) -> int:
+        """How many vectors there is memory for by now."""
+        return sum(block.shape[0] for block in self._blocks)
+
+    @property
+    def offloaded(self) -> int:
+        """How many of the vectors are in the room of the host."""
+        return max(0, self._taken - self._on_device)
 
     def append(self, vector: Float[Tensor, " n"]) -> None:
         """Add a unit vector that is orthogonal to all others."""
@@ -105,7 +108,7 @@ class Basis:
             offset -= block.shape[0]
         else:
             block = self._grown()
-        block[offset].copy_(vector)
+        self._ferry.put(vector, block[offset])
         self._taken += 1
 
     def without_parts(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -114,7 +117,7 @@ class Basis:
         Without the context of `full_precision`, in which the caller has to be.
         """
         for block in self._filled():
-            vector = without_parts_along(block.to(vector.device), vector)
+            vector = without_parts_along(self._ferry.brought(block), vector)
         return vector
 
     def combine(self, weights: np.ndarray) -> Float[Tensor, "n k"]:
@@ -126,7 +129,7 @@ class Basis:
         begin = 0
         for block in self._filled():
             piece = factors[begin : begin + block.shape[0]]
-            total += combination(piece.T, block.to(total.device))
+            total += combination(piece.T, self._ferry.brought(block))
             begin += block.shape[0]
         return total.T
 
@@ -142,7 +145,7 @@ class Basis:
         width = max(1, BLOCK // (self._taken * self._like.element_size()))
         for begin in range(0, self._width, width):
             parts = [block[:, begin : begin + width] for block in self._filled()]
-            there = torch.cat([part.to(factors.device) for part in parts])
+            there = torch.cat([self._ferry.brought(part) for part in parts])
             turned = combination(factors, there)
             for part in parts:
                 part[: len(turned)].copy_(turned[: len(part)])

@@ -253,10 +253,8 @@ class Lanczos:
 def _extremes(count: int, signs: Sequence[int]) -> list[int]:
     """Which of so many ascending Ritz values to keep: half, and one at every end."""
     half = count // 2
-    if set(signs) == {1, -1}:
-        low = half // 2
-    else:
-        low = 1 if 1 in signs else half - 1
+    wanted = {(1,): 1, (-1,): half - 1}
+    low = wanted.get(tuple(signs), half // 2)
     return [*range(low), *range(count - (half - low), count)]
 
 
