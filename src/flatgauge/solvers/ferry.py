@@ -28,7 +28,7 @@ class Ferry:
         self._entries = BUFFER // like.element_size()
         self._dtype = like.dtype
         self._buffers: list[Tensor] = []
-        self._events: list[torch.cuda.Event | None] = [None, None]
+        self._events: list[torch.Event | None] = [None, None]
 
     def brought(self, host: Tensor) -> Tensor:
         """The tensor on the device; itself if it is there."""

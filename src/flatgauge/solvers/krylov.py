@@ -253,8 +253,9 @@ class Lanczos:
 def _extremes(count: int, signs: Sequence[int]) -> list[int]:
     """Which of so many ascending Ritz values to keep: half, and one at every end."""
     half = count // 2
-    wanted = {(1,): 1, (-1,): half - 1}
-    low = wanted.get(tuple(signs), half // 2)
+    low = half // 2
+    if len(set(signs)) == 1:
+        low = 1 if signs[0] > 0 else half - 1
     return [*range(low), *range(count - (half - low), count)]
 
 
