@@ -13,7 +13,7 @@ from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.shapes import Float
 from flatgauge.solvers.certificate import DELTA
 from flatgauge.solvers.density import RunRecord
-from flatgauge.solvers.inner import combination, inner_products
+from flatgauge.solvers.inner import combination, inner_products, norm
 from flatgauge.solvers.krylov import Lanczos
 from flatgauge.solvers.ritz import (
     End,
@@ -163,7 +163,8 @@ def inner_tolerance(tol: float, k: int) -> float:
 
 def unit_columns(columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     """The columns divided by their norms, which are taken in float64."""
-    return (columns / columns.double().norm(dim=0)).to(columns.dtype)
+    norms = torch.stack([norm(column) for column in columns.T])
+    return columns / norms.to(columns.dtype)
 
 
 def ceilings_of(

@@ -41,7 +41,8 @@ class Hutchinson:
         """Add probes until there are this many."""
         first = next(iter(self.operator.space.values()))
         vector = self.operator.dimension * first.element_size()
-        room = memory_budget(first.device, None) // (HELD * vector)
+        budget = memory_budget(first.device, self.operator.memory)
+        room = budget // (HELD * vector)
         while self.probes < probes:
             self.add(max(1, min(CHUNK, room, probes - self.probes)))
 

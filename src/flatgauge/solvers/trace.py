@@ -178,7 +178,7 @@ class _Search:
         first = next(iter(self.operator.space.values()))
         vectors = self.max_products // 2 + 4 * CHUNK
         needed = vectors * self.operator.dimension * first.element_size()
-        return needed <= memory_budget(first.device, None)
+        return needed <= memory_budget(first.device, self.operator.memory)
 
 
 class _Look:
