@@ -9,6 +9,7 @@ import torch
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
+from flatgauge.solvers import ritz
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.ritz import distance_beyond, extreme, run_lanczos
 from flatgauge.vectors import generator, ravel
@@ -69,6 +70,18 @@ def test_the_steps_for_the_bound_are_few():
     limit = short.steps + 2
     least = run_lanczos(operator, (1,), 1e-1, limit, generator(0), **bounded)
     assert least.steps == limit
+
+
+def test_what_leaves_its_value_again_is_followed(monkeypatch):
+    def look(watch, run):
+        watch.settled = run.steps in (3, 4) or run.steps >= 10
+
+    monkeypatch.setattr(ritz._Watch, "look", look)
+    operator = operator_with(network_like())
+    run = run_lanczos(operator, (1,), 1e-3, 300, generator(0), bounded=(1,))
+    assert run.steps == 10 + 4
+    short = run_lanczos(operator, (1,), 1e-3, 7, generator(0), bounded=(1,))
+    assert short.steps == 7
 
 
 def test_no_steps_are_spent_on_the_bound_of_a_zero():

@@ -144,7 +144,7 @@ def run_lanczos(
     """
     start = random_start(operator, random)
     run = Lanczos(operator, start, deflated, scale, signs)
-    watch, last, settled = _Watch(signs, bounded, tol, delta), max_steps, False
+    watch, last = _Watch(signs, bounded, tol, delta), max_steps
     while run.steps < last and not run.exhausted:
         number = run.steps + 1
         run.step(ahead=number < last and (watch.far or number < least_steps))
@@ -152,12 +152,15 @@ def run_lanczos(
         if number + 1 < least_steps and not held:
             continue
         watch.look(run)
-        if not watch.settled or (number < least_steps and not held):
+        if not watch.settled:
+            # A pair can rest at a value for a while, and then leave it.
+            last = max_steps
+            continue
+        if number < least_steps and not held:
             continue
         if watch.tight:
             break
-        if not settled:
-            settled = True
+        if last == max_steps:
             extra = max(EXTRA_STEPS, math.ceil(EXTRA_SHARE * number))
             last = min(max_steps, number + extra)
     return run
