@@ -186,10 +186,10 @@ def test_a_spectrum_keeps_what_came_before_the_restarts():
 @pytest.mark.parametrize(
     ("count", "signs", "kept"),
     [
-        (6, (1,), [0, 4, 5]),
-        (6, (-1,), [0, 1, 5]),
-        (6, (1, -1), [0, 4, 5]),
-        (12, (1, -1), [0, 1, 2, 9, 10, 11]),
+        (6, (1,), [0, 3, 4, 5]),
+        (6, (-1,), [0, 1, 2, 5]),
+        (6, (1, -1), [0, 1, 4, 5]),
+        (13, (1, -1), [0, 1, 2, 3, 9, 10, 11, 12]),
     ],
 )
 def test_both_ends_are_kept(count, signs, kept):

@@ -251,12 +251,12 @@ class Lanczos:
 
 
 def _extremes(count: int, signs: Sequence[int]) -> list[int]:
-    """Which of so many ascending Ritz values to keep: half, and one at every end."""
-    half = count // 2
-    low = half // 2
+    """Which of so many ascending Ritz values to keep: two thirds, some at either end."""
+    kept = 2 * count // 3
+    low = kept // 2
     if len(set(signs)) == 1:
-        low = 1 if signs[0] > 0 else half - 1
-    return [*range(low), *range(count - (half - low), count)]
+        low = 1 if signs[0] > 0 else kept - 1
+    return [*range(low), *range(count - (kept - low), count)]
 
 
 def tridiagonalize(
