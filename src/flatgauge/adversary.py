@@ -77,7 +77,7 @@ def sharpened(objective: Objective, factor: float, *, seed: int = 0) -> Sharpene
     goal = MARGIN * factor * (top.value + top.error_bound)
     time = math.log(goal / curvature) / (2 * rate)
     twin = objective.at(orbit.flow(time * direction))
-    after = largest_eigenvalue(Hessian(twin), tol=1e-3, seed=seed).value
+    after = largest_eigenvalue(Hessian(twin), tol=1e-3, seed=seed, bounded=False).value
     before, outputs = top.value, first_outputs(objective)
     change = float((first_outputs(twin) - outputs).norm() / outputs.norm())
     return Sharpened(twin, before, after, after / before, change)

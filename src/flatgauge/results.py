@@ -102,9 +102,9 @@ class Measurement:
         value: the number, or None where it does not apply or failed.
         status: how far to trust it.
         message: the status in words for this very number.
-        uncertainty: an error bound or a standard error, in the value's units; None if
-            the value is exact. Of a lower bound (details["bound"] is "lower") it is
-            rounding alone.
+        uncertainty: an error bound or a standard error, in the value's units, of the
+            computation and not of the data; None if the value is exact. Of a lower
+            bound (details["bound"] is "lower") it is rounding alone.
         details: parts and by-products, such as contributions by layer.
         options: every option with the value that was used.
         cost: what it took.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from flatgauge.curvature.operator import DenseOperator
+from flatgauge.solvers.basis import BASIS_SHARE
 from flatgauge.vectors import generator
 
 
@@ -29,3 +32,10 @@ def network_like(size=200):
     """A few large eigenvalues, a bulk near zero, some of it negative."""
     bulk = np.random.default_rng(0).normal(0.0, 0.02, size - 8)
     return np.concatenate([[10.0, 7.0, 4.0, 2.0, 1.0, 0.5, -0.5, -0.2], bulk])
+
+
+def within(operator, rows):
+    """The operator, with memory for a Lanczos basis of so many vectors."""
+    size = operator.dimension * operator.matrix.element_size()
+    operator.memory = math.ceil(rows * size / BASIS_SHARE)
+    return operator

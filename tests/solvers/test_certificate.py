@@ -7,31 +7,48 @@ import pytest
 import torch
 
 from flatgauge.curvature.operator import DenseOperator
+from flatgauge.solvers.basis import Room
 from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, tridiagonalize
+from flatgauge.vectors import generator
 from solvers.spectra import exact, network_like, operator_with
+
+
+def bound_of(run, dimension, floor, factor=1.0):
+    """The largest Ritz value of a run, all scaled by a factor, and the bound above it."""
+    values, vectors = run.ritz()
+    distance = distance_above(
+        factor * values,
+        factor * run.betas[-1] * np.abs(vectors[-1]),
+        [factor * beta for beta in run.divisors],
+        dimension,
+        floor,
+        [factor * value for value in run.dropped],
+    )
+    return factor * float(values[-1]), distance
+
 
 SIZE = 200
 EIGENVALUES = torch.linspace(0.0, 1.0, SIZE, dtype=torch.float64)
 
 
-def bound_from(overlap, steps):
+def bound_from(overlap, steps, rows=SIZE):
     """The bound after a run whose start holds `overlap` of the largest eigenvector."""
     operator = DenseOperator(torch.diag(torch.cat([EIGENVALUES, EIGENVALUES[-1:] + 1])))
     start = torch.ones(SIZE + 1, dtype=torch.float64) / math.sqrt(SIZE)
     start[-1] = overlap
-    lanczos = Lanczos(operator, start)
+    lanczos = Lanczos(operator, start, room=Room(rows * 8 * (SIZE + 1)))
     for _ in range(steps):
         lanczos.step()
-    ritz = float(lanczos.ritz()[0][-1])
-    bound = distance_above(lanczos.alphas, lanczos.betas, ritz, SIZE + 1, 1e-15)
-    return ritz, bound
+    assert lanczos.restarted == (steps > rows)
+    return bound_of(lanczos, SIZE + 1, 2 * lanczos.rounding)
 
 
+@pytest.mark.parametrize("rows", [6, 9, 15, SIZE])
 @pytest.mark.parametrize("steps", [1, 3, 5, 8, 12, 20, 40])
-def test_the_bound_holds_for_the_worst_start_it_allows(steps):
+def test_the_bound_holds_for_the_worst_start_it_allows(steps, rows):
     worst = DELTA * math.sqrt(math.pi / (2 * (SIZE + 1)))
-    ritz, bound = bound_from(1.001 * worst, steps)
+    ritz, bound = bound_from(1.001 * worst, steps, rows)
     assert 2.0 - ritz <= bound
 
 
@@ -45,29 +62,63 @@ def test_the_bound_falls_step_by_step():
     bounds = []
     for steps in (2, 5, 10, 20, 30):
         run = tridiagonalize(operator, steps=steps)
-        ritz = float(run.ritz()[0][-1])
-        bounds.append(ritz + distance_above(run.alphas, run.betas, ritz, 200, 1e-14))
+        bounds.append(sum(bound_of(run, 200, 1e-14)))
     assert np.all(np.diff(bounds) < 1e-9)
     assert bounds[-1] == pytest.approx(exact(operator)[-1], abs=1e-10)
 
 
 def test_the_bound_scales_with_the_operator():
     run = tridiagonalize(operator_with(network_like()), steps=9)
-    ritz = float(run.ritz()[0][-1])
-    one = distance_above(run.alphas, run.betas, ritz, 200, 1e-14)
-    tiny = distance_above(
-        [alpha * 2.0**-300 for alpha in run.alphas],
-        [beta * 2.0**-300 for beta in run.betas],
-        ritz * 2.0**-300,
-        200,
-        1e-14 * 2.0**-300,
-    )
+    _, one = bound_of(run, 200, 1e-14)
+    _, tiny = bound_of(run, 200, 1e-14 * 2.0**-300, 2.0**-300)
     assert tiny == pytest.approx(one * 2.0**-300, rel=1e-9, abs=0)
 
 
 def test_long_runs_do_not_overflow():
     run = tridiagonalize(operator_with(np.linspace(0, 1e100, 400)), steps=300)
-    ritz = float(run.ritz()[0][-1])
-    bound = distance_above(run.alphas, run.betas, ritz, 400, 1e85)
+    ritz, bound = bound_of(run, 400, 1e85)
     assert math.isfinite(bound)
     assert 1e100 - ritz <= bound
+
+
+@pytest.mark.parametrize("rows", [6, 9, SIZE])
+@pytest.mark.parametrize("steps", [2, 5, 7, 11, 16])
+def test_the_bound_is_where_an_eigenvector_could_have_hidden(steps, rows):
+    values = torch.from_numpy(network_like(SIZE))
+    start = torch.randn(SIZE, generator=generator(0), dtype=torch.float64)
+    room = Room(rows * 8 * (SIZE + 1))
+
+    def run_with(point, share):
+        diagonal = torch.cat([values, torch.tensor([point], dtype=torch.float64)])
+        whole = torch.cat([start, torch.tensor([share], dtype=torch.float64)])
+        lanczos = Lanczos(DenseOperator(torch.diag(diagonal)), whole, room=room)
+        for _ in range(steps):
+            lanczos.step()
+        return lanczos
+
+    lanczos = run_with(0.0, 0.0)
+    floor = 10 * lanczos.rounding
+    ritz, bound = bound_of(lanczos, SIZE, floor)
+    # An eigenvector there, with so small a share of the start that nothing else changes:
+    # its components along the basis are its polynomials.
+    share = 1e-60
+    other = run_with(ritz + bound, share * start.norm().item())
+    assert other.restarted == (steps > rows)
+    rows_there = other.combine(np.eye(len(other.basis)))[-1]
+    seen = torch.cat([rows_there, other._next[-1:]]) / share
+    threshold = 2 * SIZE / (math.pi * DELTA**2)
+    reached = seen.square().sum().item() / threshold
+    assert reached >= 0.95
+    assert reached <= 1.05 or bound == floor
+
+
+def test_a_smaller_probability_of_failure_asks_for_more():
+    run = tridiagonalize(operator_with(network_like()), steps=7)
+    values, vectors = run.ritz()
+    residuals = run.betas[-1] * np.abs(vectors[-1])
+    bounds = [
+        distance_above(values, residuals, run.divisors, 200, 1e-14, delta=delta)
+        for delta in (1e-2, 1e-3, 1e-6)
+    ]
+    assert bounds == sorted(bounds)
+    assert bounds[0] < bounds[-1]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +9,10 @@ import torch
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
+from flatgauge.solvers import ritz
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
-from flatgauge.vectors import ravel
+from flatgauge.solvers.ritz import distance_beyond, extreme, run_lanczos
+from flatgauge.vectors import generator, ravel
 from solvers.spectra import exact, network_like, operator_with
 
 BULK = list(np.linspace(0.0, 1.0, 97))
@@ -38,9 +42,52 @@ def test_the_error_never_exceeds_its_bound(name, dtype):
 
 
 def test_the_residual_alone_would_not_be_an_error_bound():
-    operator = operator_with(SPECTRA["tie 1e-2"])
+    operator = operator_with(SPECTRA["tie 1e-4"])
     runs = [largest_eigenvalue(operator, tol=1e-3, seed=seed) for seed in range(40)]
     assert any(2.0 - run.value > run.residual for run in runs)
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-5])
+@pytest.mark.parametrize("signs", [(1,), (-1,), (1, -1)])
+def test_a_few_more_steps_bring_the_bound_below_one_percent(tol, signs):
+    operator = operator_with(network_like())
+    for seed in range(10):
+        short = run_lanczos(operator, signs, tol, 300, generator(seed))
+        run = run_lanczos(operator, signs, tol, 300, generator(seed), bounded=signs)
+        assert run.alphas[: short.steps] == short.alphas
+        assert run.steps - short.steps <= max(4, math.ceil(0.25 * short.steps))
+        for sign in signs:
+            end = extreme(run, sign, tol)
+            assert distance_beyond(run, end, sign) <= 0.01 * 10.0
+
+
+def test_the_steps_for_the_bound_are_few():
+    operator = operator_with(SPECTRA["no gap"])
+    short = run_lanczos(operator, (1,), 1e-1, 300, generator(0))
+    bounded = {"bounded": (1,), "delta": 1e-300}
+    long = run_lanczos(operator, (1,), 1e-1, 300, generator(0), **bounded)
+    assert long.steps == short.steps + max(4, math.ceil(short.steps / 4))
+    limit = short.steps + 2
+    least = run_lanczos(operator, (1,), 1e-1, limit, generator(0), **bounded)
+    assert least.steps == limit
+
+
+def test_what_leaves_its_value_again_is_followed(monkeypatch):
+    def look(watch, run):
+        watch.settled = run.steps in (3, 4) or run.steps >= 10
+
+    monkeypatch.setattr(ritz._Watch, "look", look)
+    operator = operator_with(network_like())
+    run = run_lanczos(operator, (1,), 1e-3, 300, generator(0), bounded=(1,))
+    assert run.steps == 10 + 4
+    short = run_lanczos(operator, (1,), 1e-3, 7, generator(0), bounded=(1,))
+    assert short.steps == 7
+
+
+def test_no_steps_are_spent_on_the_bound_of_a_zero():
+    operator = operator_with(SPECTRA["negative"])
+    plain = run_lanczos(operator, (1,), 1e-3, 300, generator(0))
+    assert largest_eigenvalue(operator).products == plain.steps
 
 
 @pytest.mark.parametrize("name", SPECTRA)

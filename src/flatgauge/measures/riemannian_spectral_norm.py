@@ -97,13 +97,13 @@ def _more(
         operator, lambda v: {n: t * (scales[n] != 0) for n, t in v.items()}
     )
     details["weights_only"] = largest_eigenvalue(
-        masked, tol, max_steps, work.seed
+        masked, tol, max_steps, work.seed, bounded=False
     ).value
     vertical = work.vertical("layer-rescale" if metric == "layer" else "node-rescale")
     projection = horizontal_projection(vertical, resolve_metric(metric), point)
     horizontal = Compressed(operator, projection)
     details["horizontal"] = largest_eigenvalue(
-        horizontal, tol, max_steps, work.seed
+        horizontal, tol, max_steps, work.seed, bounded=False
     ).value
     return details
 

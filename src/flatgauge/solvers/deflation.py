@@ -11,8 +11,9 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.shapes import Float
+from flatgauge.solvers.certificate import DELTA
 from flatgauge.solvers.density import RunRecord
-from flatgauge.solvers.inner import combination, inner_products
+from flatgauge.solvers.inner import combination, inner_products, norm
 from flatgauge.solvers.krylov import Lanczos
 from flatgauge.solvers.ritz import (
     End,
@@ -34,7 +35,7 @@ class Pair:
         vector: its unit Ritz vector v.
         residual: A v - theta v, in the complement of the vectors deflated before.
         ceiling: what the operator on that complement cannot exceed, with probability
-            1 - `certificate.DELTA`.
+            1 - `certificate.DELTA` for all the runs of a chain together.
         radius: the largest magnitude of an eigenvalue known so far.
         rounding: the relative rounding error of a product.
         run: the run's tridiagonal matrix, of A itself.
@@ -75,10 +76,26 @@ def first_pairs(
     max_steps: int,
     random: torch.Generator,
     least_steps: int = 1,
+    bounded: Sequence[int] = (),
+    runs: int = 1,
 ) -> list[Pair]:
-    """The extreme pairs named by `signs`, all from one run without deflation."""
-    run = run_lanczos(operator, signs, tol, max_steps, random, least_steps=least_steps)
-    return [_pair(run, sign, tol) for sign in signs]
+    """The extreme pairs named by `signs`, all from one run without deflation.
+
+    A few more steps are spent on the error bounds of the ends in `bounded`; `runs` is the
+    number of runs in the longest chain that it is the first of.
+    """
+    delta = DELTA / runs
+    run = run_lanczos(
+        operator,
+        signs,
+        tol,
+        max_steps,
+        random,
+        least_steps=least_steps,
+        bounded=bounded,
+        delta=delta,
+    )
+    return [_pair(run, sign, tol, delta) for sign in signs]
 
 
 def chain_from(
@@ -98,13 +115,14 @@ def chain_from(
     V^T A V is known from the residuals, so that this costs no product.
 
     The error bounds need no gap. For the values mu_1 >= ... >= mu_k of V^T A V Cauchy's
-    interlacing gives lambda_i >= mu_i; the minimax principle gives
-    lambda_j <= lambda_max of the j-th deflated operator, which is bounded as in
-    `certificate.distance_above`; and lambda_i <= lambda_j for j <= i.
+    interlacing gives lambda_i >= mu_i, and `ceilings_of` bounds lambda_i from above by what
+    the deflated operators cannot exceed. Since the bound of one run serves the values
+    found before it, only the last run takes more steps than its value needs. All k bounds
+    hold at once with probability 1 - DELTA, of which each run may fail with DELTA / k.
 
     Args:
         operator: the symmetric operator A.
-        first: the first of them, settled to `inner_tolerance`.
+        first: the first of them, settled to `inner_tolerance`, in a chain of k runs.
         sign: which end.
         least_steps: the fewest steps of each later run, one for each further value.
         tol: on the residuals, as in `lanczos.eigenvalues`.
@@ -114,7 +132,8 @@ def chain_from(
     Returns:
         A `Chain`.
     """
-    inner = inner_tolerance(tol, 1 + len(least_steps))
+    runs = 1 + len(least_steps)
+    inner, delta = inner_tolerance(tol, runs), DELTA / runs
     pairs = [first]
     for least in least_steps:
         run = run_lanczos(
@@ -123,11 +142,15 @@ def chain_from(
             inner,
             max_steps,
             random,
-            torch.stack([pair.vector for pair in pairs], dim=1),
+            # The transpose of rows, which a run holds without another copy.
+            torch.stack([pair.vector for pair in pairs]).T,
             pairs[-1].radius,
             least,
+            bounded=(sign,) if len(pairs) + 1 == runs else (),
+            delta=delta,
         )
-        pairs.append(_pair(run, sign, inner, [sign * pair.value for pair in pairs]))
+        values = [sign * pair.value for pair in pairs]
+        pairs.append(_pair(run, sign, inner, delta, values))
         # A basis is by far the largest thing here: only one is held at a time.
         del run
     return _diagonalized(pairs, sign, tol)
@@ -140,18 +163,65 @@ def inner_tolerance(tol: float, k: int) -> float:
 
 def unit_columns(columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     """The columns divided by their norms, which are taken in float64."""
-    return (columns / columns.double().norm(dim=0)).to(columns.dtype)
+    norms = torch.stack([norm(column) for column in columns.T])
+    return columns / norms.to(columns.dtype)
+
+
+def ceilings_of(
+    small: np.ndarray, gram: np.ndarray, ceilings: Sequence[float]
+) -> np.ndarray:
+    r"""What the k largest eigenvalues of A cannot exceed.
+
+    Write A in the span of the first p vectors V and its complement. If c bounds A on the
+    complement, then
+
+        A = [ V^T A V   R^T ]  <=  [ M   R^T ]
+            [ R         A_p ]      [ R   c I ],     M = V^T A V,
+
+    and by Weyl's monotonicity lambda_i(A) is at most the i-th eigenvalue of the right
+    matrix. On the complement, of codimension p, that matrix is c, so that only its first
+    p eigenvalues can exceed c; they are those of M bordered by a square root of R^T R.
+    Where c lies below lambda_i the bound is of second order in the residuals. The least
+    bound over p = 0 ... k - 1 is returned; p = 0 is the first ceiling itself.
+
+    Args:
+        small: V^T A V for all k vectors.
+        gram: the inner products of the residuals, the j-th of which is orthogonal to the
+            vectors up to the j-th, but not to the later ones.
+        ceilings: the bound of A on the complement of the first p vectors, for each p.
+
+    >>> import numpy as np
+    >>> ceilings_of(np.diag([2.0, 1.0]), np.diag([0.01, 0.0]), [2.5, 1.0]).round(3)
+    array([2.01, 1.  ])
+    """
+    best = np.full(len(small), ceilings[0])
+    for p in range(1, len(small)):
+        inside, beside = small[:p, :p], np.tril(small[:p, :p], -1)
+        # What is left of a residual outside the later vectors; rounding may leave less
+        # than nothing.
+        left = gram[:p, :p] - beside.T @ beside
+        sizes, axes = np.linalg.eigh(left)
+        root = (axes * np.sqrt(np.maximum(sizes, 0.0))) @ axes.T
+        bordered = np.block([[inside, root], [root, ceilings[p] * np.eye(p)]])
+        exceeding = np.maximum(np.linalg.eigvalsh(bordered)[::-1][:p], ceilings[p])
+        bounds = np.append(exceeding, np.full(len(small) - p, ceilings[p]))
+        best = np.minimum(best, bounds)
+    return best
 
 
 def _pair(
-    run: Lanczos, sign: int, tol: float, deflated_values: Sequence[float] = ()
+    run: Lanczos,
+    sign: int,
+    tol: float,
+    delta: float,
+    deflated_values: Sequence[float] = (),
 ) -> Pair:
     end = extreme(run, sign, tol)
     return Pair(
         value=end.value,
         vector=unit_columns(run.combine(end.coefficients[:, None]))[:, 0],
         residual=sign * run.residual(end.coefficients),
-        ceiling=end.value + distance_beyond(run, end, sign),
+        ceiling=end.value + distance_beyond(run, end, sign, delta),
         radius=spectral_radius(run),
         rounding=run.rounding,
         run=RunRecord.of(run, deflated_values),
@@ -164,9 +234,9 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     # (V^T A V)_ij = <v_i, s_j> for i > j, where s_j is the residual of v_j in the
     # complement of v_1 ... v_{j-1}; what is left of s_j outside V is the true residual.
     overlaps = inner_products(basis.T, rest.T)
-    small = np.tril(overlaps.cpu().numpy(), -1)
-    diagonal = np.diag([pair.value for pair in pairs])
-    values, mixing = np.linalg.eigh(small + small.T + diagonal)
+    beside = np.tril(overlaps.cpu().numpy(), -1)
+    small = beside + beside.T + np.diag([pair.value for pair in pairs])
+    values, mixing = np.linalg.eigh(small)
     values, mixing = values[::-1], mixing[:, ::-1].copy()
     mix = torch.as_tensor(mixing, dtype=basis.dtype, device=basis.device)
     outside = rest - combination(overlaps.T, basis.T).T
@@ -185,11 +255,12 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
         )
         for value, norm in zip(values.tolist(), norms, strict=True)
     ]
-    lowest = np.minimum.accumulate(np.array([pair.ceiling for pair in pairs]))
+    gram = inner_products(rest.T, rest.T).cpu().numpy()
+    above = ceilings_of(small, gram, [pair.ceiling for pair in pairs])
     return Chain(
         values=[sign * end.value for end in ends],
         vectors=unit_columns(combination(mix.T, basis.T).T),
         ends=ends,
-        error_bounds=np.maximum(lowest - values, floor).tolist(),
+        error_bounds=np.maximum(above - values, floor).tolist(),
         runs=[pair.run for pair in pairs],
     )

@@ -98,28 +98,26 @@ class RunRecord:
     """What is kept of a Lanczos run when its basis is let go.
 
     Attributes:
-        alphas: the diagonal of T.
+        alphas: the diagonal of T, up to the first restart of the run.
         betas: the numbers beside it, and beta_m last.
+        steps: the number of steps, which is the number of products used.
         deflated_values: the Rayleigh quotients of the deflated vectors.
         deflated_shares: the squared cosines between them and the start vector.
     """
 
     alphas: list[float]
     betas: list[float]
+    steps: int
     deflated_values: list[float]
     deflated_shares: list[float]
 
     @staticmethod
     def of(run: Lanczos, deflated_values: Sequence[float] = ()) -> RunRecord:
         """The record of a run, given the values of the vectors that it deflated."""
+        alphas, betas = run.tridiagonal
         return RunRecord(
-            run.alphas, run.betas, list(deflated_values), run.deflated_shares
+            alphas, betas, run.steps, list(deflated_values), run.deflated_shares
         )
-
-    @property
-    def steps(self) -> int:
-        """The number of steps, which is the number of products used."""
-        return len(self.alphas)
 
     def quadrature(self) -> tuple[np.ndarray, np.ndarray]:
         """Points and weights for the start vector v as it was before the deflation.
@@ -183,10 +181,13 @@ def check_probes(probes: int, steps: int) -> None:
 def probe(
     operator: SymmetricOperator, steps: int, random: torch.Generator
 ) -> RunRecord:
-    """One Lanczos run of `steps` steps, fewer if an invariant subspace is found."""
+    """One Lanczos run of `steps` steps.
+
+    Fewer if an invariant subspace is found, or if memory holds no more vectors: after a
+    restart the quadrature of the start vector would be lost.
+    """
     run = Lanczos(operator, random_start(operator, random))
-    while run.steps < steps and not run.exhausted:
-        run.step(ahead=run.steps + 1 < steps)
+    run.go_to(steps)
     return RunRecord.of(run)
 
 

@@ -13,6 +13,9 @@ from flatgauge.shapes import Float
 PIECE = 1024
 """Entries whose products are added up in the vectors' own dtype."""
 
+# Entries of which a copy in float64 is made at a time.
+LONG = 2**26
+
 
 def inner_products(
     left: Float[Tensor, "a n"], right: Float[Tensor, "b n"]
@@ -29,6 +32,31 @@ def inner_products(
     """
     with full_precision(left):
         return _inner_products(left, right)
+
+
+def dot(left: Float[Tensor, " n"], right: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The inner product of two vectors in float64.
+
+    >>> import torch
+    >>> dot(torch.ones(3), torch.ones(3)).item()
+    3.0
+    """
+    if left.numel() <= LONG:
+        return torch.dot(left.double(), right.double())
+    pieces = zip(left.split(LONG), right.split(LONG), strict=True)
+    return torch.stack([dot(*pair) for pair in pieces]).sum()
+
+
+def norm(vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The norm in float64: in float32 those of long vectors are off by many roundings.
+
+    >>> import torch
+    >>> norm(torch.ones(9)).item()
+    3.0
+    """
+    if vector.numel() <= LONG:
+        return vector.double().norm()
+    return torch.stack([norm(piece) for piece in vector.split(LONG)]).norm()
 
 
 def without_parts_along(

@@ -1,4 +1,4 @@
-"""The Lanczos tridiagonalization, one step at a time, fully reorthogonalized."""
+"""The Lanczos method, one step at a time, fully reorthogonalized, in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,8 @@ from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.errors import NonFiniteError
 from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
-from flatgauge.solvers.inner import (
-    combination,
-    full_precision,
-    inner_products,
-    without_parts_along,
-)
+from flatgauge.solvers.basis import Basis, Room, orthogonalized, room_for
+from flatgauge.solvers.inner import dot, inner_products, norm
 from flatgauge.solvers.tridiagonal import diagonalized
 from flatgauge.vectors import generator, unravel
 
@@ -59,7 +55,7 @@ class Coming:
 
 
 class Lanczos:
-    """The tridiagonal matrix of a symmetric operator in a growing Krylov basis.
+    """The matrix T of a symmetric operator in a growing Krylov basis.
 
     After m steps A Q = Q T + beta_m q_{m+1} e_m^T, where Q = (q_1 ... q_m) has
     orthonormal columns, q_1 is the normalized start vector, and T has `alphas` on the
@@ -69,12 +65,25 @@ class Lanczos:
     between them and the start vector. A step waits for the device once, but not for a
     product that was begun ahead.
 
+    A step that finds the basis full restarts it (Wu and Simon 2000): Q becomes the Ritz
+    vectors y_i of some extreme Ritz values theta_i, and q_{m+1} follows them. With
+    sigma_i = beta_m <e_m, s_i> for y_i = Q s_i the same equation holds for
+
+        T = [ diag(theta)   sigma   0         ]
+            [ sigma^T       alpha   beta  ... ]
+            [ 0             beta    ...       ],
+
+    with the alphas and betas since then. `dropped` are the Ritz values that were let go
+    and `divisors` all betas so far, which the certificate needs.
+
     Args:
         operator: the symmetric operator A.
         start: a flat vector that is not in the span of the deflated ones.
         deflated: orthonormal flat vectors, as columns, to stay orthogonal to.
         scale: a lower bound of the operator's spectral radius known from elsewhere; it
             keeps the rounding left after deflation from being taken for curvature.
+        signs: the ends of the spectrum that restarts are to keep (1: the largest).
+        room: for the basis, if not `basis.room_for` the operator.
 
     >>> import torch
     >>> from flatgauge.curvature.operator import DenseOperator
@@ -92,41 +101,59 @@ class Lanczos:
         start: Float[Tensor, " n"],
         deflated: Float[Tensor, "n k"] | None = None,
         scale: float = 0.0,
+        signs: Sequence[int] = (1, -1),
+        room: Room | None = None,
     ):
         self.operator = operator
         self.alphas: list[float] = []
         self.betas: list[float] = []
+        self.dropped: list[float] = []
+        self.divisors: list[float] = []
         self.scale = scale
         self.exhausted = False
+        self._signs = signs
+        self._kept = np.zeros((2, 0))
+        self._before: tuple[list[float], list[float]] | None = None
+        self._ritz: tuple[np.ndarray, np.ndarray] | None = None
+        self._drift = 0.0
         self._deflated = start.new_zeros(start.numel(), 0).T
         if deflated is not None:
             self._deflated = deflated.T.contiguous()
         self.dimension = start.numel() - self._deflated.shape[0]
-        self._blocks: list[Tensor] = []
-        self._taken = 0
+        if room is None:
+            whole = room_for(operator)
+            room = Room(max(0, whole.device - self._deflated.nbytes), whole.host)
+        self.basis = Basis(start, room, self.dimension)
         self._ahead: Tensor | None = None
         parts = inner_products(self._deflated, start[None])[:, 0]
-        self.deflated_shares: list[float] = (
-            (parts / start.double().norm()).square().tolist()
-        )
-        first = self._orthogonalized(start)
-        # Norms in float64: in float32 those of long vectors are off by many roundings.
-        self._next = first / first.double().norm()
+        self.deflated_shares: list[float] = (parts / norm(start)).square().tolist()
+        first = orthogonalized(start, self._deflated, self.basis)
+        self._next = first / norm(first)
 
     @property
     def steps(self) -> int:
-        """The number m of steps taken, and of the products that they used."""
-        return len(self.alphas)
+        """The number of steps taken, and of the products that they used."""
+        return len(self.divisors)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the basis was full before a step."""
+        return self._before is not None
+
+    @property
+    def tridiagonal(self) -> tuple[list[float], list[float]]:
+        """The alphas and betas up to the first restart, which belong to q_1."""
+        return (self.alphas, self.betas) if self._before is None else self._before
 
     @property
     def rounding(self) -> float:
-        """The rounding error of a product, as a share of the spectral radius."""
-        return self.operator.rounding
+        """The rounding error of products, as a share of the spectral radius."""
+        return self.operator.rounding + self._drift
 
     @property
     def finest(self) -> float:
         """The same with all the bits of the vectors' dtype."""
-        return rounding_of(self._next.dtype)
+        return rounding_of(self._next.dtype) + self._drift
 
     def step(self, ahead: bool = False) -> None:
         """Multiply once, and add one row and column to the tridiagonal matrix.
@@ -139,18 +166,20 @@ class Lanczos:
         Raises:
             NonFiniteError: if the product is NaN or infinite.
         """
-        current = self._store(self._next)
+        if self.basis.full:
+            self._restart()
+        self.basis.append(self._next)
         product, self._ahead = self._ahead, None
         if product is None:
             # Not the stored row: where a vector begins in memory changes a product's bits.
             product = self._multiplied(self._next)
-        alpha = torch.dot(current.double(), product.double())
-        image = self._orthogonalized(product)
-        beta = image.double().norm()
+        alpha = dot(self._next, product)
+        image = orthogonalized(product, self._deflated, self.basis)
+        beta = norm(image)
         self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
         del image
         coming = Coming(torch.stack([alpha, beta]))
-        more = ahead and self.steps + 1 < self.dimension
+        more = ahead and len(self.basis) < self.dimension
         if more and self.operator.begins_at_once:
             self._ahead = self._multiplied(self._next)
         numbers = coming.numbers()
@@ -159,29 +188,28 @@ class Lanczos:
             self.operator.check([unravel(product, self.operator.space)])
         require_finite(numbers)
         self.alphas.append(numbers[0])
-        self.betas.append(numbers[1])
-        if self.steps == self.dimension:
-            self.betas[-1] = 0.0
+        self.betas.append(0.0 if len(self.basis) == self.dimension else numbers[1])
+        self.divisors.append(self.betas[-1])
+        self._ritz = None
         # Coarse products do not end the recurrence, they only bound what it says.
         self.exhausted = self.betas[-1] <= self.finest * self._norm_bound()
         if self.exhausted:
             self._ahead = None
 
+    def go_to(self, steps: int) -> None:
+        """Go on to so many steps, fewer if the recurrence ends or the basis is full."""
+        while self.steps < steps and not (self.exhausted or self.basis.full):
+            self.step(ahead=self.steps + 1 < steps)
+
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
-        return diagonalized(self.alphas, self.betas[:-1])
+        if self._ritz is None:
+            self._ritz = self._diagonalized()
+        return self._ritz
 
     def combine(self, coefficients: np.ndarray) -> Float[Tensor, "n k"]:
         """Q times the columns of an m x k matrix: flat vectors of the operator."""
-        weights = torch.as_tensor(
-            coefficients, dtype=self._next.dtype, device=self._next.device
-        )
-        pieces = weights.split([block.shape[0] for block in self._filled()])
-        columns = [
-            combination(piece.T, block).T
-            for block, piece in zip(self._filled(), pieces, strict=True)
-        ]
-        return torch.stack(columns).sum(dim=0) if len(columns) > 1 else columns[0]
+        return self.basis.combine(coefficients)
 
     def residual(self, coefficients: np.ndarray) -> Float[Tensor, " n"]:
         """A v - theta v = beta_m u_m q_{m+1} for the Ritz vector v = Q u.
@@ -190,41 +218,45 @@ class Lanczos:
         """
         return self._next * (self.betas[-1] * float(coefficients[-1]))
 
+    def _diagonalized(self) -> tuple[np.ndarray, np.ndarray]:
+        values, couplings = self._kept
+        if not len(values):
+            return diagonalized(self.alphas, self.betas[:-1])
+        lower = np.diag(np.append(values, self.alphas))
+        lower[len(values), : len(values)] = couplings
+        later = np.arange(len(values) + 1, len(lower))
+        lower[later, later - 1] = self.betas[:-1]
+        found, vectors = np.linalg.eigh(lower, UPLO="L")
+        return found, vectors
+
+    def _restart(self) -> None:
+        values, vectors = self.ritz()
+        kept = _extremes(len(values), self._signs)
+        self._before = self.tridiagonal
+        self._kept = np.stack([values, self.betas[-1] * vectors[-1]])[:, kept]
+        self.dropped += np.delete(values, kept).tolist()
+        self.scale = max(self.scale, float(np.abs(values).max()))
+        self.alphas, self.betas = [], []
+        # The eigenvectors of T are orthonormal up to float64's rounding, which adds up.
+        self._drift += rounding_of(torch.float64)
+        self.basis.rotate(vectors[:, kept])
+
     def _multiplied(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         return self.operator.multiply_flat(vector[:, None], check=False)[:, 0]
 
     def _norm_bound(self) -> float:
-        before = [0.0, *self.betas[:-1]]
+        before = [float(np.linalg.norm(self._kept[1])), *self.betas[:-1]]
         rows = zip(before, self.alphas, self.betas, strict=True)
         return max(self.scale, *(left + abs(mid) + right for left, mid, right in rows))
 
-    def _orthogonalized(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        blocks = [b for b in (self._deflated, *self._filled()) if b.shape[0]]
-        with full_precision(vector):
-            for block in blocks * 2:
-                vector = without_parts_along(block, vector)
-        return vector
 
-    def _filled(self) -> list[Tensor]:
-        # Rows are basis vectors; only the last block can have rows not yet in use.
-        taken = self._taken
-        filled = []
-        for block in self._blocks:
-            filled.append(block[:taken])
-            taken -= block.shape[0]
-        return filled
-
-    def _store(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        room = sum(block.shape[0] for block in self._blocks)
-        if self._taken == room:
-            # Blocks are never copied; they grow so that their number stays small.
-            rows = min(max(8, room // 2), max(1, self.dimension - room))
-            self._blocks.append(vector.new_empty(rows, vector.numel()))
-            room += rows
-        row = self._blocks[-1][self._taken - room]
-        row.copy_(vector)
-        self._taken += 1
-        return row
+def _extremes(count: int, signs: Sequence[int]) -> list[int]:
+    """Which of so many ascending Ritz values to keep: two thirds, some at either end."""
+    kept = 2 * count // 3
+    low = kept // 2
+    if len(set(signs)) == 1:
+        low = 1 if signs[0] > 0 else kept - 1
+    return [*range(low), *range(count - (kept - low), count)]
 
 
 def tridiagonalize(
@@ -234,7 +266,8 @@ def tridiagonalize(
 
     Args:
         operator: the symmetric operator.
-        steps: the number of products, fewer if an invariant subspace is found.
+        steps: the number of products, fewer if an invariant subspace is found or the
+            basis is full.
         seed: of the Gaussian start vector.
 
     Returns:
@@ -242,6 +275,5 @@ def tridiagonalize(
         the spectral density alike.
     """
     lanczos = Lanczos(operator, random_start(operator, generator(seed)))
-    while lanczos.steps < steps and not lanczos.exhausted:
-        lanczos.step(ahead=lanczos.steps + 1 < steps)
+    lanczos.go_to(steps)
     return lanczos

@@ -30,8 +30,9 @@ class Eigenvalues:
             ascending order, as far as they were asked for.
         vectors: the unit Ritz vectors v, in the same order.
         residuals: ||A v - theta v||. Some eigenvalue is that near to theta.
-        error_bounds: |lambda_i - theta_i| is at most this, each with probability at
-            least 1 - `certificate.DELTA` over the random start.
+        error_bounds: |lambda_i - theta_i| is at most this, for all the values of one end
+            at once with probability at least 1 - `certificate.DELTA` over the random
+            starts. It is the solver's error, and not that of the data.
         status: whether every value met the tolerance.
         message: what happened, and what to raise if it did not.
         products: the number of products with the operator that were used.
@@ -53,8 +54,8 @@ class Extremes:
     """The largest eigenvalue, and what the same run says about the smallest.
 
     `status` and `message` judge `value` alone, `smallest_status` the smallest.
-    `alphas` and `betas` are the run's tridiagonal matrix, from which a spectral density
-    can be drawn without more products.
+    `alphas` and `betas` are the run's tridiagonal matrix, up to its first restart, from
+    which a spectral density can be drawn without more products.
     """
 
     value: float
@@ -83,6 +84,7 @@ def largest_eigenvalue(
     max_steps: int = MAX_STEPS,
     seed: int = 0,
     both: bool = False,
+    bounded: bool = True,
 ) -> Extremes:
     """The largest algebraic eigenvalue, and the smallest from the same run.
 
@@ -93,6 +95,8 @@ def largest_eigenvalue(
         seed: of the Gaussian start vector.
         both: go on until the smallest Ritz pair has met the tolerance too, relative to
             the spectral radius, since the smallest eigenvalue may well be 0.
+        bounded: spend a few more products on error bounds of one percent or less, as
+            `ritz.run_lanczos` says. They are valid without it, too.
 
     Returns:
         An `Extremes`.
@@ -106,9 +110,17 @@ def largest_eigenvalue(
     """
     check_request(operator, 1, tol, max_steps)
     signs = (1, -1) if both else (1,)
-    run = run_lanczos(operator, signs, tol, max_steps, generator(seed))
+    run = run_lanczos(
+        operator,
+        signs,
+        tol,
+        max_steps,
+        generator(seed),
+        bounded=signs if bounded else (),
+    )
     top, bottom = extreme(run, 1, tol), extreme(run, -1, tol)
     status, message = verdict([top], tol, max_steps)
+    alphas, betas = run.tridiagonal
     return Extremes(
         value=top.value,
         vector=unravel(
@@ -123,8 +135,8 @@ def largest_eigenvalue(
         status=status,
         message=message,
         products=run.steps,
-        alphas=run.alphas,
-        betas=run.betas,
+        alphas=alphas,
+        betas=betas,
     )
 
 
@@ -169,7 +181,15 @@ def eigenvalues(
         )
     random = generator(seed)
     signs, later = ends[which], [1] * (k - 1)
-    firsts = first_pairs(operator, signs, inner_tolerance(tol, k), max_steps, random)
+    firsts = first_pairs(
+        operator,
+        signs,
+        inner_tolerance(tol, k),
+        max_steps,
+        random,
+        bounded=signs if k == 1 else (),
+        runs=k,
+    )
     chains = [
         chain_from(operator, first, sign, later, tol, max_steps, random)
         for first, sign in zip(firsts, signs, strict=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,11 +12,16 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.results import Status
-from flatgauge.solvers.certificate import distance_above
+from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
 
-# Where a residual of so many times what is enough is expected, more steps will follow.
+# Where a residual, or an error bound, of so many times what is enough is expected, more
+# steps will follow.
 FAR = 4.0
+# Error bounds are brought down to this share of the value, if no more than so many
+# further steps, or that share of the steps so far, are enough for it.
+BOUND = 0.01
+EXTRA_STEPS, EXTRA_SHARE = 4, 0.25
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class End:
         allowed: the residual that the tolerance allows.
         floor: the rounding error of a product.
         finest: the same with all the bits of the dtype, where no step helps.
+        goal: the error bound that a few more steps are spent on.
     """
 
     value: float
@@ -37,6 +44,7 @@ class End:
     allowed: float
     floor: float
     finest: float
+    goal: float = math.inf
 
     @property
     def enough(self) -> float:
@@ -59,7 +67,60 @@ class End:
 
     def expected_after(self, before: float) -> float:
         """The next step's residual, if it shrinks as it did since `before`."""
-        return self.residual * min(1.0, self.residual / max(before, 1e-300))
+        return _shrinking(before, self.residual)
+
+
+def _shrinking(before: float, now: float) -> float:
+    return now * min(1.0, now / max(before, 1e-300))
+
+
+@dataclass
+class _Watch:
+    """Looks at the ends of a run after its steps.
+
+    Attributes:
+        signs: the ends that have to settle.
+        bounded: those whose error bounds have a goal, too.
+        tol: of the residuals.
+        delta: the probability that an error bound may fail with.
+        settled: whether the residuals are small enough.
+        tight: whether the error bounds are, too.
+        far: whether the next step is not expected to change that.
+    """
+
+    signs: Sequence[int]
+    bounded: Sequence[int]
+    tol: float
+    delta: float
+    settled: bool = False
+    tight: bool = False
+    far: bool = True
+    _residuals: dict[int, float] = field(default_factory=dict)
+    _bounds: dict[int, float] = field(default_factory=dict)
+
+    def look(self, run: Lanczos) -> None:
+        ends = {sign: extreme(run, sign, self.tol) for sign in self.signs}
+        self.settled = all(end.settled for end in ends.values())
+        self.far = any(
+            end.expected_after(self._residuals.get(sign, 0.0)) > FAR * end.enough
+            for sign, end in ends.items()
+        )
+        self._residuals = {sign: end.residual for sign, end in ends.items()}
+        # A bound far from settling is of no interest yet, and takes the host's time.
+        if self.settled or not self.far:
+            self._look_at_bounds(run, ends)
+
+    def _look_at_bounds(self, run: Lanczos, ends: dict[int, End]) -> None:
+        bounds = {
+            sign: distance_beyond(run, ends[sign], sign, self.delta)
+            for sign in self.bounded
+        }
+        self.tight = all(bound <= ends[sign].goal for sign, bound in bounds.items())
+        self.far |= any(
+            _shrinking(self._bounds.get(sign, 0.0), bound) > FAR * ends[sign].goal
+            for sign, bound in bounds.items()
+        )
+        self._bounds = bounds
 
 
 def run_lanczos(
@@ -71,24 +132,37 @@ def run_lanczos(
     deflated: Tensor | None = None,
     scale: float = 0.0,
     least_steps: int = 1,
+    bounded: Sequence[int] = (),
+    delta: float = DELTA,
 ) -> Lanczos:
     """Step until the ends named by `signs` (1: largest, -1: smallest) are settled.
 
-    At least `least_steps` are taken, unless an invariant subspace is found before.
+    At least `least_steps` are taken, unless an invariant subspace is found before or the
+    basis is full. For the ends named by `bounded` (some of those) there are a few more,
+    since error bounds, which fail with probability `delta`, go on falling after the
+    values have settled: at most four or a quarter of the steps so far.
     """
-    run = Lanczos(operator, random_start(operator, random), deflated, scale)
-    far, before = True, [0.0] * len(signs)
-    while run.steps < max_steps and not run.exhausted:
+    start = random_start(operator, random)
+    run = Lanczos(operator, start, deflated, scale, signs)
+    watch, last = _Watch(signs, bounded, tol, delta), max_steps
+    while run.steps < last and not run.exhausted:
         number = run.steps + 1
-        run.step(ahead=number < max_steps and (far or number < least_steps))
-        if number + 1 < least_steps:
+        run.step(ahead=number < last and (watch.far or number < least_steps))
+        held = run.restarted or run.basis.full
+        if number + 1 < least_steps and not held:
             continue
-        ends = [extreme(run, sign, tol) for sign in signs]
-        if number >= least_steps and all(end.settled for end in ends):
+        watch.look(run)
+        if not watch.settled:
+            # A pair can rest at a value for a while, and then leave it.
+            last = max_steps
+            continue
+        if number < least_steps and not held:
+            continue
+        if watch.tight:
             break
-        pairs = zip(ends, before, strict=True)
-        far = any(end.expected_after(last) > FAR * end.enough for end, last in pairs)
-        before = [end.residual for end in ends]
+        if last == max_steps:
+            extra = max(EXTRA_STEPS, math.ceil(EXTRA_SHARE * number))
+            last = min(max_steps, number + extra)
     return run
 
 
@@ -107,20 +181,33 @@ def extreme(run: Lanczos, sign: int, tol: float) -> End:
     index = -1 if sign > 0 else 0
     value = sign * float(values[index])
     radius = max(run.scale, float(np.abs(values).max()))
+    size = abs(value) if sign > 0 else radius
+    floor = run.rounding * radius
+    # What is zero up to rounding has no share to aim at.
+    known = radius if abs(value) <= floor else size
     return End(
         value=value,
         coefficients=vectors[:, index],
         residual=run.betas[-1] * abs(float(vectors[-1, index])),
-        allowed=tol * (abs(value) if sign > 0 else radius),
-        floor=run.rounding * radius,
+        allowed=tol * size,
+        floor=floor,
         finest=run.finest * radius,
+        goal=max(max(BOUND, tol) * known, floor),
     )
 
 
-def distance_beyond(run: Lanczos, end: End, sign: int) -> float:
+def distance_beyond(run: Lanczos, end: End, sign: int, delta: float = DELTA) -> float:
     """How far the eigenvalue at this end can lie beyond its Ritz value."""
-    alphas = [sign * alpha for alpha in run.alphas]
-    return distance_above(alphas, run.betas, end.value, run.dimension, end.floor)
+    values, vectors = run.ritz()
+    return distance_above(
+        sign * values,
+        run.betas[-1] * np.abs(vectors[-1]),
+        run.divisors,
+        run.dimension,
+        end.floor,
+        [sign * value for value in run.dropped],
+        delta,
+    )
 
 
 def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, str]:

@@ -88,7 +88,9 @@ def solve_spectrum(
         return _from_matrix(operator, k, tol, max_steps, seed)
     most, random = max(max_steps, steps), generator(seed)
     inner = inner_tolerance(tol, k)
-    high, low = first_pairs(operator, (1, -1), inner, most, random, steps)
+    ends = (1, -1)
+    bounded = ends if k == 1 else (-1,)
+    high, low = first_pairs(operator, ends, inner, most, random, steps, bounded, k)
     later = [steps if index < probes else 1 for index in range(1, k)]
     top = chain_from(operator, high, 1, later, tol, most, random)
     bottom = chain_from(operator, low, -1, [], tol, most, random)

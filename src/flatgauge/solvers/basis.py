@@ -1,0 +1,191 @@
+"""An orthonormal basis of long vectors that lives within a budget of memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.host_memory import available_memory
+from flatgauge.memory import memory_budget
+from flatgauge.shapes import Float
+from flatgauge.solvers.ferry import Ferry
+from flatgauge.solvers.inner import combination, full_precision, without_parts_along
+
+# The part of a budget that a basis may fill; kept graphs have most of the rest.
+BASIS_SHARE = 0.3
+# The part of the host's available memory that it may fill after that.
+HOST_SHARE = 0.5
+# Bytes of several rows that are allocated, or brought to the device, at once.
+BLOCK = 2**28
+# A restart needs some rows to keep, and some to go on with.
+FEWEST_ROWS = 6
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes for a basis on the vectors' own device, and in host memory after that."""
+
+    device: int
+    host: int = 0
+
+
+def room_for(operator: SymmetricOperator) -> Room:
+    """What a basis may take: of the operator's `memory`, then of the host's.
+
+    A device of its own gives 30 % of the budget, then the host half of what is
+    available. On a CPU there is one memory only: 30 % of what was set, or half of what
+    is available.
+    """
+    device = next(iter(operator.space.values())).device
+    host = int(HOST_SHARE * available_memory())
+    if device.type == "cpu" and operator.memory is None:
+        return Room(host)
+    share = int(BASIS_SHARE * memory_budget(device, operator.memory))
+    return Room(share) if device.type == "cpu" else Room(share, host)
+
+
+class Basis:
+    """Orthonormal flat vectors, as rows of blocks that grow with them.
+
+    The first blocks are on the vectors' device, up to its room; later ones are in host
+    memory and are brought to the device one after another whenever they are used.
+
+    Args:
+        like: a flat vector with the length, dtype and device of all.
+        room: the bytes that it may take. At least `FEWEST_ROWS` vectors are held.
+        most: how many vectors there can be at all.
+
+    >>> import torch
+    >>> basis = Basis(torch.zeros(3), Room(device=24, host=48), most=3)
+    >>> for row in torch.eye(3)[:2]:
+    ...     basis.append(row)
+    >>> basis.without_parts(torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0., 0., 3.])
+    """
+
+    def __init__(self, like: Float[Tensor, " n"], room: Room, most: int):
+        self._like = like.new_empty(0)
+        self._width = like.numel()
+        self._row_bytes = max(1, like.numel() * like.element_size())
+        self._on_device = room.device // self._row_bytes
+        in_host = room.host // self._row_bytes
+        if in_host == 0:
+            self._on_device = max(self._on_device, FEWEST_ROWS)
+        self.capacity = min(max(self._on_device + in_host, FEWEST_ROWS), most)
+        self._blocks: list[Tensor] = []
+        self._ferry = Ferry(like)
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """The number of vectors."""
+        return self._taken
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for another vector."""
+        return self._taken >= self.capacity
+
+    @property
+    def allocated(self) -> int:
+        """How many vectors there is memory for by now."""
+        return sum(block.shape[0] for block in self._blocks)
+
+    @property
+    def offloaded(self) -> int:
+        """How many of the vectors are in the room of the host."""
+        return max(0, self._taken - self._on_device)
+
+    def append(self, vector: Float[Tensor, " n"]) -> None:
+        """Add a unit vector that is orthogonal to all others."""
+        offset = self._taken
+        for block in self._blocks:
+            if offset < block.shape[0]:
+                break
+            offset -= block.shape[0]
+        else:
+            block = self._grown()
+        self._ferry.put(vector, block[offset])
+        self._taken += 1
+
+    def without_parts(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """The vector less its components along the basis.
+
+        Without the context of `full_precision`, in which the caller has to be.
+        """
+        for block in self._filled():
+            vector = without_parts_along(self._ferry.brought(block), vector)
+        return vector
+
+    def combine(self, weights: np.ndarray) -> Float[Tensor, "n k"]:
+        """The vectors, added up with each column of an m x k matrix of weights."""
+        factors = torch.as_tensor(
+            weights, dtype=self._like.dtype, device=self._like.device
+        )
+        total = self._like.new_zeros(factors.shape[1], self._width)
+        begin = 0
+        for block in self._filled():
+            piece = factors[begin : begin + block.shape[0]]
+            total += combination(piece.T, self._ferry.brought(block))
+            begin += block.shape[0]
+        return total.T
+
+    def rotate(self, weights: np.ndarray) -> None:
+        """Replace the m vectors by their combinations with m x k weights, in place.
+
+        The columns of the weights have to be orthonormal. It goes along the vectors piece
+        by piece, so that no second basis is held.
+        """
+        factors = torch.as_tensor(
+            weights.T, dtype=self._like.dtype, device=self._like.device
+        )
+        width = max(1, BLOCK // (self._taken * self._like.element_size()))
+        for begin in range(0, self._width, width):
+            parts = [block[:, begin : begin + width] for block in self._filled()]
+            there = torch.cat([self._ferry.brought(part) for part in parts])
+            turned = combination(factors, there)
+            for part in parts:
+                part[: len(turned)].copy_(turned[: len(part)])
+                turned = turned[len(part) :]
+        self._taken = factors.shape[0]
+
+    def _filled(self) -> list[Tensor]:
+        taken, filled = self._taken, []
+        for block in self._blocks:
+            if taken <= 0:
+                break
+            filled.append(block[:taken])
+            taken -= block.shape[0]
+        return filled
+
+    def _grown(self) -> Tensor:
+        # Blocks are never copied; they grow so that their number stays small, unless a
+        # few rows are so large that those not yet in use would matter.
+        here = self._taken < self._on_device
+        limit = min(self._on_device, self.capacity) if here else self.capacity
+        rows = min(max(8, self._taken // 2), max(1, BLOCK // self._row_bytes))
+        rows = min(rows, limit - self._taken)
+        self._blocks.append(
+            torch.empty(
+                rows,
+                self._width,
+                dtype=self._like.dtype,
+                device=self._like.device if here else "cpu",
+            )
+        )
+        return self._blocks[-1]
+
+
+def orthogonalized(
+    vector: Float[Tensor, " n"], deflated: Float[Tensor, "k n"], basis: Basis
+) -> Float[Tensor, " n"]:
+    """The vector less its components along both, twice, since once leaves rounding."""
+    with full_precision(vector):
+        for _ in range(2):
+            if deflated.shape[0]:
+                vector = without_parts_along(deflated, vector)
+            vector = basis.without_parts(vector)
+    return vector
