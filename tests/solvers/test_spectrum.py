@@ -148,10 +148,10 @@ def test_one_basis_is_held_at_a_time(monkeypatch):
             super().__init__(*arguments)
             alive.add(self)
 
-        def step(self, ahead=False):
+        def step(self):
             nonlocal most
             most = max(most, len(alive))
-            super().step(ahead)
+            super().step()
 
     monkeypatch.setattr(ritz, "Lanczos", Counted)
     solve_spectrum(operator_with(network_like()), k=4, probes=4, steps=20)

@@ -15,16 +15,12 @@ class Composed(SymmetricOperator):
     def __init__(self, operator: SymmetricOperator):
         self.operator = operator
         self.space = operator.space
+        self.memory = operator.memory
 
     @property
     def rounding(self) -> float:
         """That of the other operator."""
         return self.operator.rounding
-
-    @property
-    def begins_at_once(self) -> bool:
-        """Whether those of the other operator do."""
-        return self.operator.begins_at_once
 
     def check(self, images: list[Params]) -> None:
         """As the other operator does: its parts are still apart."""

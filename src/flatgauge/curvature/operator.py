@@ -89,11 +89,6 @@ class SymmetricOperator(ABC):
         return rounding_of(next(iter(self.space.values())).dtype)
 
     @property
-    def begins_at_once(self) -> bool:
-        """Whether a product keeps the host for much less time than the device."""
-        return False
-
-    @property
     def dimension(self) -> int:
         """The number n of rows and columns."""
         return size(self.space)

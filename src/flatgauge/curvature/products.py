@@ -78,11 +78,6 @@ class CurvatureOperator(SymmetricOperator):
             return max(finest, TF32)
         return finest
 
-    @property
-    def begins_at_once(self) -> bool:
-        """Replays of recordings do."""
-        return self._products is not None and self._products.replays
-
     def _apply(self, vectors: list[Params]) -> list[Params]:
         return self._planned()(vectors)
 

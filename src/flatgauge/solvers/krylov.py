@@ -36,24 +36,6 @@ def require_finite(numbers: Sequence[float]) -> None:
         )
 
 
-class Coming:
-    """Numbers on their way to the host, while their device is given more to do."""
-
-    def __init__(self, tensor: Float[Tensor, " n"]):
-        self._copy = tensor.to("cpu", non_blocking=True)
-        self._arrived = (
-            torch.cuda.current_stream(tensor.device).record_event()
-            if tensor.is_cuda
-            else None
-        )
-
-    def numbers(self) -> list[float]:
-        """Wait for them, and not for what was begun since."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return self._copy.tolist()
-
-
 class Lanczos:
     """The matrix T of a symmetric operator in a growing Krylov basis.
 
@@ -62,8 +44,7 @@ class Lanczos:
     diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
     the operator restricted to their complement; `deflated_shares` are the squared cosines
-    between them and the start vector. A step waits for the device once, but not for a
-    product that was begun ahead.
+    between them and the start vector. A step waits for the device once.
 
     A step that finds the basis full restarts it (Wu and Simon 2000): Q becomes the Ritz
     vectors y_i of some extreme Ritz values theta_i, and q_{m+1} follows them. With
@@ -124,7 +105,6 @@ class Lanczos:
             whole = room_for(operator)
             room = Room(max(0, whole.device - self._deflated.nbytes), whole.host)
         self.basis = Basis(start, room, self.dimension)
-        self._ahead: Tensor | None = None
         parts = inner_products(self._deflated, start[None])[:, 0]
         self.deflated_shares: list[float] = (parts / norm(start)).square().tolist()
         first = orthogonalized(start, self._deflated, self.basis)
@@ -155,13 +135,8 @@ class Lanczos:
         """The same with all the bits of the vectors' dtype."""
         return rounding_of(self._next.dtype) + self._drift
 
-    def step(self, ahead: bool = False) -> None:
+    def step(self) -> None:
         """Multiply once, and add one row and column to the tridiagonal matrix.
-
-        Args:
-            ahead: whether another step is likely. Its product is then begun before this
-                step's numbers are known, where that does not keep the host waiting; if
-                they end the run, it was begun in vain.
 
         Raises:
             NonFiniteError: if the product is NaN or infinite.
@@ -169,20 +144,13 @@ class Lanczos:
         if self.basis.full:
             self._restart()
         self.basis.append(self._next)
-        product, self._ahead = self._ahead, None
-        if product is None:
-            # Not the stored row: where a vector begins in memory changes a product's bits.
-            product = self._multiplied(self._next)
+        product = self.operator.multiply_flat(self._next[:, None], check=False)[:, 0]
         alpha = dot(self._next, product)
         image = orthogonalized(product, self._deflated, self.basis)
         beta = norm(image)
         self._next = image / beta.clamp(min=torch.finfo(image.dtype).tiny)
         del image
-        coming = Coming(torch.stack([alpha, beta]))
-        more = ahead and len(self.basis) < self.dimension
-        if more and self.operator.begins_at_once:
-            self._ahead = self._multiplied(self._next)
-        numbers = coming.numbers()
+        numbers = torch.stack([alpha, beta]).tolist()
         if not all(map(math.isfinite, numbers)):
             # It may know the parameter that is to blame.
             self.operator.check([unravel(product, self.operator.space)])
@@ -193,13 +161,11 @@ class Lanczos:
         self._ritz = None
         # Coarse products do not end the recurrence, they only bound what it says.
         self.exhausted = self.betas[-1] <= self.finest * self._norm_bound()
-        if self.exhausted:
-            self._ahead = None
 
     def go_to(self, steps: int) -> None:
         """Go on to so many steps, fewer if the recurrence ends or the basis is full."""
         while self.steps < steps and not (self.exhausted or self.basis.full):
-            self.step(ahead=self.steps + 1 < steps)
+            self.step()
 
     def ritz(self) -> tuple[np.ndarray, np.ndarray]:
         """The eigenvalues of T, ascending, and its eigenvectors as columns."""
@@ -240,9 +206,6 @@ class Lanczos:
         # The eigenvectors of T are orthonormal up to float64's rounding, which adds up.
         self._drift += rounding_of(torch.float64)
         self.basis.rotate(vectors[:, kept])
-
-    def _multiplied(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        return self.operator.multiply_flat(vector[:, None], check=False)[:, 0]
 
     def _norm_bound(self) -> float:
         before = [float(np.linalg.norm(self._kept[1])), *self.betas[:-1]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from flatgauge.results import Status
 from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
 
-# Where a residual, or an error bound, of so many times what is enough is expected, more
-# steps will follow.
-FAR = 4.0
 # Error bounds are brought down to this share of the value, if no more than so many
 # further steps, or that share of the steps so far, are enough for it.
 BOUND = 0.01
@@ -65,63 +62,6 @@ class End:
         zero = abs(self.value) <= self.floor and self.settled
         return zero or max(self.residual, self.floor) <= self.allowed
 
-    def expected_after(self, before: float) -> float:
-        """The next step's residual, if it shrinks as it did since `before`."""
-        return _shrinking(before, self.residual)
-
-
-def _shrinking(before: float, now: float) -> float:
-    return now * min(1.0, now / max(before, 1e-300))
-
-
-@dataclass
-class _Watch:
-    """Looks at the ends of a run after its steps.
-
-    Attributes:
-        signs: the ends that have to settle.
-        bounded: those whose error bounds have a goal, too.
-        tol: of the residuals.
-        delta: the probability that an error bound may fail with.
-        settled: whether the residuals are small enough.
-        tight: whether the error bounds are, too.
-        far: whether the next step is not expected to change that.
-    """
-
-    signs: Sequence[int]
-    bounded: Sequence[int]
-    tol: float
-    delta: float
-    settled: bool = False
-    tight: bool = False
-    far: bool = True
-    _residuals: dict[int, float] = field(default_factory=dict)
-    _bounds: dict[int, float] = field(default_factory=dict)
-
-    def look(self, run: Lanczos) -> None:
-        ends = {sign: extreme(run, sign, self.tol) for sign in self.signs}
-        self.settled = all(end.settled for end in ends.values())
-        self.far = any(
-            end.expected_after(self._residuals.get(sign, 0.0)) > FAR * end.enough
-            for sign, end in ends.items()
-        )
-        self._residuals = {sign: end.residual for sign, end in ends.items()}
-        # A bound far from settling is of no interest yet, and takes the host's time.
-        if self.settled or not self.far:
-            self._look_at_bounds(run, ends)
-
-    def _look_at_bounds(self, run: Lanczos, ends: dict[int, End]) -> None:
-        bounds = {
-            sign: distance_beyond(run, ends[sign], sign, self.delta)
-            for sign in self.bounded
-        }
-        self.tight = all(bound <= ends[sign].goal for sign, bound in bounds.items())
-        self.far |= any(
-            _shrinking(self._bounds.get(sign, 0.0), bound) > FAR * ends[sign].goal
-            for sign, bound in bounds.items()
-        )
-        self._bounds = bounds
-
 
 def run_lanczos(
     operator: SymmetricOperator,
@@ -144,21 +84,21 @@ def run_lanczos(
     """
     start = random_start(operator, random)
     run = Lanczos(operator, start, deflated, scale, signs)
-    watch, last = _Watch(signs, bounded, tol, delta), max_steps
+    last = max_steps
     while run.steps < last and not run.exhausted:
-        number = run.steps + 1
-        run.step(ahead=number < last and (watch.far or number < least_steps))
-        held = run.restarted or run.basis.full
-        if number + 1 < least_steps and not held:
+        run.step()
+        number = run.steps
+        if number < least_steps and not (run.restarted or run.basis.full):
             continue
-        watch.look(run)
-        if not watch.settled:
+        ends = {sign: extreme(run, sign, tol) for sign in signs}
+        if not all(end.settled for end in ends.values()):
             # A pair can rest at a value for a while, and then leave it.
             last = max_steps
             continue
-        if number < least_steps and not held:
-            continue
-        if watch.tight:
+        if all(
+            distance_beyond(run, ends[sign], sign, delta) <= ends[sign].goal
+            for sign in bounded
+        ):
             break
         if last == max_steps:
             extra = max(EXTRA_STEPS, math.ceil(EXTRA_SHARE * number))
