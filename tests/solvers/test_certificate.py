@@ -5,16 +5,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.special import betainc
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.basis import Room
 from flatgauge.solvers.certificate import DELTA, distance_above
-from flatgauge.solvers.krylov import Lanczos, tridiagonalize
+from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
 from flatgauge.vectors import generator
 from solvers.spectra import exact, network_like, operator_with
 
 
-def bound_of(run, dimension, floor, factor=1.0):
+def bound_of(run, dimension, floor, factor=1.0, delta=DELTA):
     """The largest Ritz value of a run, all scaled by a factor, and the bound above it."""
     values, vectors = run.ritz()
     distance = distance_above(
@@ -24,6 +25,7 @@ def bound_of(run, dimension, floor, factor=1.0):
         dimension,
         floor,
         [factor * value for value in run.dropped],
+        delta,
     )
     return factor * float(values[-1]), distance
 
@@ -114,11 +116,39 @@ def test_the_bound_is_where_an_eigenvector_could_have_hidden(steps, rows):
 
 def test_a_smaller_probability_of_failure_asks_for_more():
     run = tridiagonalize(operator_with(network_like()), steps=7)
-    values, vectors = run.ritz()
-    residuals = run.betas[-1] * np.abs(vectors[-1])
-    bounds = [
-        distance_above(values, residuals, run.divisors, 200, 1e-14, delta=delta)
-        for delta in (1e-2, 1e-3, 1e-6)
-    ]
+    bounds = [bound_of(run, 200, 1e-14, delta=delta)[1] for delta in (1e-2, 1e-3, 1e-6)]
     assert bounds == sorted(bounds)
     assert bounds[0] < bounds[-1]
+
+
+@pytest.mark.parametrize("rows", [6, SIZE])
+@pytest.mark.parametrize("delta", [0.1, 0.5])
+def test_the_bound_fails_only_where_the_start_has_too_little_of_the_eigenvector(
+    rows, delta
+):
+    values = torch.cat([EIGENVALUES, EIGENVALUES[-1:] + 0.2])
+    operator = DenseOperator(torch.diag(values))
+    least = delta * math.sqrt(math.pi / (2 * len(values)))
+    draws, little, failed = 300, 0, 0
+    for seed in range(draws):
+        start = random_start(operator, generator(seed))
+        run = Lanczos(operator, start, room=Room(rows * 8 * len(values)))
+        for _ in range(8):
+            run.step()
+        ritz, bound = bound_of(run, len(values), 1e-14, delta=delta)
+        lacking = abs(start[-1].item()) <= least * start.norm().item()
+        assert lacking or ritz + bound >= 1.2
+        little += lacking
+        failed += ritz + bound < 1.2
+    assert failed > 0
+    deviation = math.sqrt(delta * (1 - delta) / draws)
+    assert abs(little / draws - delta) <= 4 * deviation
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 10, 1000, 10**6, 10**9])
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.1])
+def test_the_probability_of_that_is_no_larger_than_stated(dimension, delta):
+    square = delta**2 * math.pi / (2 * dimension)
+    # The square of a coordinate of a uniform unit vector has a beta distribution.
+    chance = betainc(0.5, (dimension - 1) / 2, square)
+    assert 0.5 * delta <= chance <= delta
