@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,10 +74,12 @@ def test_the_steps_for_the_bound_are_few():
 
 
 def test_what_leaves_its_value_again_is_followed(monkeypatch):
-    def look(watch, run):
-        watch.settled = run.steps in (3, 4) or run.steps >= 10
+    def unsteady(run, sign, tol):
+        settled = run.steps in (3, 4) or run.steps >= 10
+        return SimpleNamespace(settled=settled, goal=0.0)
 
-    monkeypatch.setattr(ritz._Watch, "look", look)
+    monkeypatch.setattr(ritz, "extreme", unsteady)
+    monkeypatch.setattr(ritz, "distance_beyond", lambda *_: 1.0)
     operator = operator_with(network_like())
     run = run_lanczos(operator, (1,), 1e-3, 300, generator(0), bounded=(1,))
     assert run.steps == 10 + 4
