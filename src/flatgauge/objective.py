@@ -15,7 +15,8 @@ from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.network import Forward, Network
-from flatgauge.passes import Pass, Watch, run_pass, summed
+from flatgauge.parts import Part, Rows
+from flatgauge.passes import Pass, Watch, in_time, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.units import survey
 from flatgauge.vectors import (
@@ -25,12 +26,12 @@ from flatgauge.vectors import (
     check_like,
     derivative_errors,
     gradient_of,
+    map_tensors,
     scale,
 )
 
 T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
-PRECISIONS = ("ieee", "tf32")
 
 
 class Objective:
@@ -60,16 +61,14 @@ class Objective:
         params: a predicate on names that chooses the parameters, frozen ones included;
             by default those that require gradients.
         forward: callable(model, batch) -> outputs, instead of our own call.
-        precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
-            your own global setting is not used and not changed.
+        precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs.
         derivatives: "checked" compares autograd's once with differences of the loss, on
             some samples, and refuses where they differ; "as given" takes its word.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
     >>> _ = model.weight.data.fill_(1.0)
-    >>> X, y = torch.eye(2), torch.zeros(2, 1)
-    >>> Objective(model, (X, y), loss="mse").value()
+    >>> Objective(model, (torch.eye(2), torch.zeros(2, 1)), loss="mse").value()
     1.0
     """
 
@@ -92,10 +91,9 @@ class Objective:
             raise OptionError(
                 f"derivatives= is '{derivatives}': use '{CHECKED}' or '{AS_GIVEN}'."
             )
-        if precision not in PRECISIONS:
+        if precision not in ("ieee", "tf32"):
             raise OptionError(f"precision= is '{precision}': use 'ieee' or 'tf32'.")
-        self.precision = precision
-        self.derivatives = derivatives
+        self.precision, self.derivatives = precision, derivatives
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
             self.network = Network(
@@ -106,7 +104,7 @@ class Objective:
                 params=params,
                 forward=forward,
             )
-        self._batches = Batches(
+        self._batches: Batches | Part = Batches(
             data,
             batch_size=batch_size,
             device=self.device,
@@ -172,8 +170,7 @@ class Objective:
     def with_model(self, model: nn.Module) -> Objective:
         """Another model on the same data and loss.
 
-        The parameters are those of the same names, or, where the architecture differs,
-        those that require gradients.
+        Its parameters are those of the same names, else those that require gradients.
         """
         names = [n for n, _ in model.named_parameters() if n in self.parameters]
         if len(names) < len(self.parameters):
@@ -189,10 +186,7 @@ class Objective:
         return changed
 
     def in_double(self) -> Objective:
-        """The same objective with its network in float64, for checks on few samples.
-
-        Its batches stay as they are: convert what you evaluate.
-        """
+        """With its network in float64; batches stay as they are: convert what you use."""
         changed = self._clone()
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
@@ -214,6 +208,15 @@ class Objective:
         changed._others, changed._value = batches, self._value
         return changed
 
+    def part(self, rows: Rows) -> Objective:
+        """The same objective on some samples of some batches: see `parts.Part`."""
+        changed = self._clone()
+        changed._batches = Part(self._batches, rows)
+        seen = changed._pass(self.loss, 0)
+        changed._value, changed.batch_sizes = seen.value, seen.sizes
+        changed.sample_count = seen.rows
+        return changed
+
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
         """The context that every pass runs in: see `flatgauge.isolation.isolated`."""
         return isolated(
@@ -228,7 +231,7 @@ class Objective:
     def sum(self, term: Callable[[Batch], T]) -> T:
         """Σ term(batch) over the data: see `passes.summed` for what can be added up."""
         with self.isolated():
-            return summed(map(term, self.batches()))
+            return summed(map(term, in_time(self.batches())))
 
     def first_batch(self) -> Batch:
         """The first one, on the device."""
@@ -245,10 +248,7 @@ class Objective:
 
     def leaves(self) -> Params:
         """The parameters as fresh leaves that require gradients."""
-        return {
-            name: tensor.detach().requires_grad_()
-            for name, tensor in self.parameters.items()
-        }
+        return map_tensors(lambda t: t.detach().requires_grad_(), self.parameters)
 
     def evaluate(self, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The outputs at `params`, and the targets that belong to them."""
@@ -259,7 +259,7 @@ class Objective:
         return self.loss.sum(*self.evaluate(params, batch))
 
     def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A fact about the network at this point, found out at the first call only.
+        """A fact about the network at this point, found out once.
 
         Where it is about the loss, too, the key must name that.
         """

@@ -58,6 +58,8 @@ class Outcome:
 
 
 Claims = Callable[[Mapping[str, Any], str], set[str]]
+# Of a workbench and all options: about so many gradients of the objective.
+Effort = Callable[[Any, Mapping[str, Any]], float]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class MeasureInfo:
     logarithmic: bool
     function: Callable[..., Outcome] = field(repr=False)
     claims: Claims = field(repr=False)
+    effort: Effort | None = field(default=None, repr=False)
 
     def invariant_to(
         self, options: Mapping[str, Any] | None = None, loss: str = "cross-entropy"
@@ -121,11 +124,12 @@ def measure(
     flatter: str,
     cost: str,
     logarithmic: bool = False,
+    effort: Effort | None = None,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a function as a measure; its keyword-only arguments are the options.
 
     `logarithmic` says that the value is a logarithm, so that the ratio of two is the
-    exponential of their difference.
+    exponential of their difference. `effort` says about how many gradients it takes.
     """
 
     def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
@@ -151,6 +155,7 @@ def measure(
             logarithmic,
             function,
             invariant_to,
+            effort,
         )
         return function
 

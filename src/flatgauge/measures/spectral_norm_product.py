@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from flatgauge.measures import effort
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
@@ -19,6 +20,7 @@ from flatgauge.results import Status
     invariant_to=lambda options, loss: {"permutation"},
     flatter="smaller",
     cost="one singular value a matrix; no data",
+    effort=lambda work, options: effort.LOOK,
     logarithmic=True,
 )
 def spectral_norm_product(work: Workbench) -> Outcome:

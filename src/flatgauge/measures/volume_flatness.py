@@ -27,6 +27,7 @@ POINTS = 64
     invariant_to=lambda options, loss: {"permutation"},
     flatter="larger",
     cost="about 30 losses for each direction",
+    effort=lambda work, options: 10.0 * options["directions"],
 )
 def volume_flatness(
     work: Workbench,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import NonFiniteError
 from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
@@ -67,7 +69,7 @@ class Lanczos:
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
     the operator restricted to their complement; `deflated_shares` are the squared cosines
     between them and the start vector. A step waits for the device once, but not for a
-    product that was begun ahead.
+    product that was begun ahead. `stopped` is set where time ended a run.
 
     Args:
         operator: the symmetric operator A.
@@ -98,6 +100,7 @@ class Lanczos:
         self.betas: list[float] = []
         self.scale = scale
         self.exhausted = False
+        self.stopped: OutOfTime | None = None
         self._deflated = start.new_zeros(start.numel(), 0).T
         if deflated is not None:
             self._deflated = deflated.T.contiguous()
@@ -139,11 +142,12 @@ class Lanczos:
         Raises:
             NonFiniteError: if the product is NaN or infinite.
         """
-        current = self._store(self._next)
         product, self._ahead = self._ahead, None
         if product is None:
             # Not the stored row: where a vector begins in memory changes a product's bits.
             product = self._multiplied(self._next)
+        # After the product, which time may not allow.
+        current = self._store(self._next)
         alpha = torch.dot(current.double(), product.double())
         image = self._orthogonalized(product)
         beta = image.double().norm()
@@ -152,7 +156,8 @@ class Lanczos:
         coming = Coming(torch.stack([alpha, beta]))
         more = ahead and self.steps + 1 < self.dimension
         if more and self.operator.begins_at_once:
-            self._ahead = self._multiplied(self._next)
+            with suppress(OutOfTime):
+                self._ahead = self._multiplied(self._next)
         numbers = coming.numbers()
         if not all(map(math.isfinite, numbers)):
             # It may know the parameter that is to blame.

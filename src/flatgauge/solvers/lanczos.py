@@ -108,7 +108,7 @@ def largest_eigenvalue(
     signs = (1, -1) if both else (1,)
     run = run_lanczos(operator, signs, tol, max_steps, generator(seed))
     top, bottom = extreme(run, 1, tol), extreme(run, -1, tol)
-    status, message = verdict([top], tol, max_steps)
+    status, message = verdict([top], tol, max_steps, [run])
     return Extremes(
         value=top.value,
         vector=unravel(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.krylov import random_start, require_finite
@@ -52,6 +53,7 @@ class _Phase:
     vector: Tensor
     shift: float
     outcome: str = "unsettled"
+    stopped: OutOfTime | None = None
     residual: float = math.inf
     magnitude: float = 0.0
     quotients: list[float] = field(default_factory=list)
@@ -134,7 +136,13 @@ def _iterate(
     vector, before = phase.vector, phase.vector
     rounding = rounding_of(vector.dtype)
     for step in range(max_steps):
-        image = operator.multiply_flat(vector[:, None])[:, 0]
+        try:
+            image = operator.multiply_flat(vector[:, None])[:, 0]
+        except OutOfTime as stop:
+            if not step:
+                raise
+            phase.stopped = stop
+            return
         quotient = torch.dot(vector.double(), image.double())
         residual = (image.double() - quotient * vector.double()).norm()
         shifted = image + phase.shift * vector
@@ -193,6 +201,9 @@ def _verdict(
             "share the largest magnitude: use shift=True with enough max_steps, or "
             "Lanczos."
         )
+    if phase.stopped is not None:
+        steps = f"after {len(phase.quotients)} products"
+        return Status.NOT_CONVERGED, phase.stopped.after(steps)
     return Status.NOT_CONVERGED, (
         f"A change of {phase.changes[-1]:.3g} was left after max_steps={max_steps} "
         f"products where {tol:g} was asked for: raise max_steps or tol, or use Lanczos."

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime
 from flatgauge.results import Status
 from flatgauge.solvers.certificate import distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
@@ -74,16 +76,26 @@ def run_lanczos(
 ) -> Lanczos:
     """Step until the ends named by `signs` (1: largest, -1: smallest) are settled.
 
-    At least `least_steps` are taken, unless an invariant subspace is found before.
+    At least `least_steps` are taken, unless an invariant subspace is found before, or
+    time runs out after the first.
     """
     run = Lanczos(operator, random_start(operator, random), deflated, scale)
     far, before = True, [0.0] * len(signs)
     while run.steps < max_steps and not run.exhausted:
         number = run.steps + 1
-        run.step(ahead=number < max_steps and (far or number < least_steps))
+        try:
+            run.step(ahead=number < max_steps and (far or number < least_steps))
+        except OutOfTime as stop:
+            if not run.steps:
+                raise
+            run.stopped = stop
+            break
         if number + 1 < least_steps:
             continue
         ends = [extreme(run, sign, tol) for sign in signs]
+        if deadline.watched():
+            error = distance_beyond(run, ends[0], signs[0])
+            deadline.tell(signs[0] * ends[0].value, error, max_steps)
         if number >= least_steps and all(end.settled for end in ends):
             break
         pairs = zip(ends, before, strict=True)
@@ -123,8 +135,16 @@ def distance_beyond(run: Lanczos, end: End, sign: int) -> float:
     return distance_above(alphas, run.betas, end.value, run.dimension, end.floor)
 
 
-def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, str]:
-    """The status of a set of Ritz pairs, and one sentence about it."""
+def verdict(
+    ends: Sequence[End],
+    tol: float,
+    max_steps: int,
+    runs: Sequence[Lanczos] = (),
+) -> tuple[Status, str]:
+    """The status of a set of Ritz pairs, and one sentence about it.
+
+    `runs` are asked whether time ended them.
+    """
     missed = [end for end in ends if not end.reached]
     if not missed:
         return Status.CONVERGED, f"Every residual met the tolerance {tol:g}."
@@ -134,6 +154,10 @@ def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, st
             f"The tolerance {tol:g} is below the rounding error of the products, "
             f"{worst.floor:.3g}: use float64 or precision='ieee', or raise tol."
         )
+    stops = [(run.stopped, run.steps) for run in runs if run.stopped is not None]
+    if stops:
+        stop, steps = stops[0]
+        return Status.NOT_CONVERGED, stop.after(f"after {steps} products")
     return Status.NOT_CONVERGED, (
         f"A residual of {worst.residual:.3g} was left after max_steps={max_steps} "
         f"products where {worst.allowed:.3g} was asked for: raise max_steps or tol."
