@@ -7,7 +7,6 @@ estimate. Both do nothing outside a run with a `Deadline`.
 from __future__ import annotations
 
 import math
-import re
 import signal
 import threading
 import time
@@ -17,17 +16,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flatgauge.errors import OptionError
-
 T = TypeVar("T")
 S = TypeVar("S")
 clock = time.monotonic
+# How much longer than its share work may go on that has nothing to give yet.
+PATIENCE = 3.0
 # Seconds that products asked for at a time may take, before the clock is looked at.
 GROUP = 3.0
-UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
-WRITTEN = re.compile(
-    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<min>\d+(?:\.\d+)?)min)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
-)
 
 
 class OutOfTime(BaseException):
@@ -79,6 +74,10 @@ class Step:
 class Deadline:
     """When a run must end, and who hears of its progress.
 
+    A part of it that has a share of the time (`within`) ends with its share if it has
+    something to give by then, and may go on a while if not: the time that it has taken
+    would be lost.
+
     Args:
         seconds: from now on.
         hear: called with a `Step` after products and estimates.
@@ -88,7 +87,7 @@ class Deadline:
         self, seconds: float = math.inf, hear: Callable[[Step], None] | None = None
     ):
         self.started = clock()
-        self.end = self.started + seconds
+        self.end = self._soft = self._late = self.started + seconds
         self.interrupted = False
         self._hear = hear
         self._pace = math.inf
@@ -101,6 +100,15 @@ class Deadline:
         return max(0.0, self.end - clock())
 
     @property
+    def share_left(self) -> float:
+        """Seconds to the end of the share of what is at work."""
+        return max(0.0, self._soft - clock())
+
+    @property
+    def _stop(self) -> float:
+        return self._soft if self._usable else self._late
+
+    @property
     def spent(self) -> float:
         """Seconds since it was made."""
         return clock() - self.started
@@ -108,7 +116,7 @@ class Deadline:
     def begin(self, request: str, expected: float | None) -> None:
         """The next steps are those of another measure."""
         self._request, self._expected, self._begun = request, expected, clock()
-        self._products, self._most = 0, None
+        self._products, self._most, self._usable = 0, None, False
         self._estimate: float | None = None
         self._error: float | None = None
 
@@ -123,13 +131,16 @@ class Deadline:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """An earlier end, for what is inside."""
-        outer = self.end
-        self.end = min(outer, clock() + seconds)
+        """A share of the time, for what is inside."""
+        outer, now = (self._soft, self._late), clock()
+        self._soft = min(self._soft, now + seconds)
+        self._late = min(self._late, now + PATIENCE * seconds)
+        self._usable = False
         try:
             yield
         finally:
-            self.end = outer
+            self._soft, self._late = outer
+            self._usable = False
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -157,12 +168,17 @@ class Deadline:
 
     def check(self) -> None:
         """Raise `OutOfTime` after the end or an interrupt."""
-        if self.interrupted or clock() >= self.end:
+        if self.interrupted or clock() >= self._stop:
             raise OutOfTime(self.interrupted)
+
+    def usable(self) -> None:
+        """Take note that what is at work has something to give."""
+        self._usable = True
 
     def fitting(self, count: int) -> int:
         """So many of `count` products at a time that the clock is looked at often."""
-        return max(1, min(count, int(min(GROUP / self._pace, 1e9))))
+        seconds = min(GROUP, self._stop - clock())
+        return max(1, min(count, int(min(seconds / self._pace, 1e9))))
 
     def in_groups(
         self, apply: Callable[[list[S]], list[T]], vectors: list[S]
@@ -191,6 +207,7 @@ class Deadline:
         most: int | None = None,
     ) -> None:
         """Pass on how far the work is; what is None stays as it was."""
+        self._usable = self._usable or estimate is not None
         if self._hear is None:
             return
         self._most = self._most if most is None else most
@@ -232,6 +249,13 @@ def tell(estimate: float, error: float | None, most: int | None = None) -> None:
         found.tell(estimate, error, most)
 
 
+def usable() -> None:
+    """Say that `OutOfTime` would find something to give from now on."""
+    found = _CURRENT.get()
+    if found is not None:
+        found.usable()
+
+
 def watched() -> bool:
     """Whether estimates are told to anybody, and worth computing for that."""
     found = _CURRENT.get()
@@ -257,43 +281,5 @@ def part(share: float) -> Iterator[None]:
     if found is None:
         yield
         return
-    with found.within(share * found.left):
+    with found.within(share * found.share_left):
         yield
-
-
-def budget_seconds(budget: float | str) -> float:
-    """A budget in seconds.
-
-    >>> budget_seconds("1h30min"), budget_seconds("90s"), budget_seconds(2.5)
-    (5400.0, 90.0, 2.5)
-    """
-    seconds = math.nan
-    if isinstance(budget, str):
-        match = WRITTEN.fullmatch(budget.replace(" ", ""))
-        if match is not None and match[0]:
-            parts = match.groupdict(default="0")
-            seconds = sum(UNITS[unit] * float(parts[unit]) for unit in UNITS)
-    elif isinstance(budget, int | float) and not isinstance(budget, bool):
-        seconds = float(budget)
-    if not seconds > 0:
-        raise OptionError(
-            f"budget= is {budget!r}: give seconds, or a time such as '90s', '5min' or "
-            "'1h30min'."
-        )
-    return seconds
-
-
-def time_shown(seconds: float) -> str:
-    """Seconds for people.
-
-    >>> time_shown(0.25), time_shown(75), time_shown(7260)
-    ('0.2 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

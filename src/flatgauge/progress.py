@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from flatgauge import deadline
-from flatgauge.deadline import Step, time_shown
+from flatgauge.deadline import Step
+from flatgauge.durations import time_shown
 from flatgauge.tables import format_value
 
 Progress = Callable[[str, int, int], None]

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from flatgauge.deadline import OutOfTime, budget_seconds
+from flatgauge.deadline import OutOfTime
+from flatgauge.durations import budget_seconds
 from flatgauge.errors import FlatgaugeError, NotConvergedError, OptionError
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -40,7 +41,7 @@ def measure(
     seed: int = 0,
     strict: bool = False,
     progress: Progress | bool | None = None,
-    budget: float | str | None = None,
+    budget: float | int | str | None = None,
     resamples: int = 0,
 ) -> Report:
     """Measure an objective.
@@ -90,7 +91,7 @@ def measure(
     provenance = describe(objective, seed)
     done: dict[str, Measurement] = {}
     with schedule.opened():
-        for index, request in enumerate(schedule.order):
+        for index, request in enumerate(schedule.turns()):
             done[request] = _measure_one(
                 work, plans[request], provenance, partial(schedule.turn, request, index)
             )

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flatgauge import deadline
-from flatgauge.deadline import Deadline, OutOfTime, time_shown
-from flatgauge.errors import FlatgaugeError
+from flatgauge.deadline import Deadline, OutOfTime
+from flatgauge.durations import time_shown
 from flatgauge.measures.registry import Outcome
-from flatgauge.measures.workbench import NotApplicable, Workbench
-from flatgauge.objective import Objective
+from flatgauge.measures.workbench import Workbench
+from flatgauge.planning import (
+    Expected,
+    admitted,
+    allowance,
+    cheap_first,
+    expected_seconds,
+)
 from flatgauge.progress import Lines, Observer, Progress
 from flatgauge.requests import Plan
 from flatgauge.results import Status
-from flatgauge.vectors import gradient_of
 
-# A gradient is timed again where it was quick: the first one also warms up.
-QUICK = 1.0
 # The share of a budget that may go into the plan itself.
-PLANNING = 0.1
+PLANNING = 0.25
 # Numbers of halves that can be compared.
 COMPARABLE = (Status.EXACT, Status.CONVERGED, Status.ESTIMATED, Status.BIASED)
-# How much longer than expected a measure may take before others are thought of.
-SLACK = 1.5
 
 
 class InterruptedWarning(UserWarning):
@@ -37,10 +36,11 @@ class InterruptedWarning(UserWarning):
 class Schedule:
     """The measures of one run, in time.
 
-    With a budget the cheap ones come first, and each may take an even share of the time
-    that is left, or what it is expected to take if half of an even share is left for
-    every later one. Thus none keeps the others from their turn, and what one does not
-    use is left to those after it.
+    With a budget the cheap ones come first. As many as there is time for are sure of a
+    first estimate, those that need least for it before others; the time beyond is shared
+    evenly, or as it is expected to be used if half of an even share is left to every
+    later one. Thus none keeps the others from their turn, and what one does not use is
+    left to those after it.
 
     Args:
         work: what the measures share.
@@ -58,9 +58,10 @@ class Schedule:
     ):
         self.budget = budget
         self.order = list(plans)
-        self.expected: dict[str, float | None] = dict.fromkeys(plans)
+        self.expected: dict[str, Expected | None] = dict.fromkeys(plans)
         self._work = work
         self._plans = plans
+        self._pending: list[str] = []
         self._listener = Lines() if progress is True else progress or None
         hear = self._listener.inside if isinstance(self._listener, Observer) else None
         self._deadline: Deadline | None = None
@@ -97,6 +98,16 @@ class Schedule:
         found = self._deadline
         return found is not None and (found.interrupted or not found.left)
 
+    def turns(self) -> Iterator[str]:
+        """The requests, one after the other; those without time for them come last."""
+        self._pending = list(self.order)
+        while self._pending:
+            place = 0
+            if self._deadline is not None and self._deadline.left < math.inf:
+                later = [self.expected[one] for one in self._pending]
+                place = min(admitted(self._deadline.left, later), default=0)
+            yield self._pending.pop(place)
+
     def turn(
         self, request: str, index: int, function: Callable[[], Outcome]
     ) -> Outcome:
@@ -108,10 +119,17 @@ class Schedule:
             return function()
         if self.over():
             return _nothing(OutOfTime(limit.interrupted), "before it began")
-        limit.begin(request, self.expected[request])
-        later = len(self.order) - index - 1
+        expected = self.expected[request]
+        limit.begin(request, None if expected is None else expected.whole)
+        later = [self.expected[one] for one in self._pending]
+        if expected is not None and not admitted(limit.left, [expected]):
+            needed, left = time_shown(expected.first), time_shown(limit.left)
+            when = (
+                f"before it began: it needs about {needed} of the {left} that are left"
+            )
+            return _nothing(OutOfTime(limit.interrupted), when)
         try:
-            with limit.within(allowance(limit.left, self.expected[request], later)):
+            with limit.within(allowance(limit.left, expected, later)):
                 return function()
         except OutOfTime as stop:
             return _nothing(stop, "before there was an estimate")
@@ -140,8 +158,9 @@ class Schedule:
             try:
                 outcome = compute(work, info, options)
             except KeyboardInterrupt:
-                if self.budget is None or self.interrupted:
+                if self._deadline is None or self.budget is None or self.interrupted:
                     raise
+                self._deadline.interrupted = True
                 raise OutOfTime(interrupted=True) from None
             if self.over():
                 raise OutOfTime(self.interrupted)
@@ -150,9 +169,11 @@ class Schedule:
         return found
 
     def to_dict(self, unfinished: int) -> dict[str, Any] | None:
-        """What a report keeps of it, if time was short or a budget was given."""
+        """What a report keeps of it, if it had a limit or was interrupted."""
         limit = self._deadline
         if limit is None or self.budget is None:
+            return None
+        if self.budget == math.inf and not self.interrupted:
             return None
         end = "interrupted after" if self.interrupted else "took"
         text = f"{end} {time_shown(limit.spent)}"
@@ -164,7 +185,7 @@ class Schedule:
             "text": f"{text}.",
             "seconds": self.budget,
             "spent": limit.spent,
-            "expected": dict(self.expected),
+            "expected": self._whole(),
             "order": self.order,
             "interrupted": self.interrupted,
         }
@@ -172,74 +193,20 @@ class Schedule:
     def _plan(self, limit: Deadline) -> None:
         try:
             with limit.within(PLANNING * limit.left):
-                self.expected = expected_seconds(self._work, self._plans)
+                for request, one in expected_seconds(self._work, self._plans):
+                    self.expected[request] = one
         except OutOfTime:
             # The measures will say so themselves.
             pass
         if self.budget is not None and self.budget < math.inf:
             self.order = cheap_first(self.expected)
         if isinstance(self._listener, Observer):
-            told = {request: self.expected[request] for request in self.order}
-            self._listener.planned(told, limit.left)
+            self._listener.planned(self._whole(), limit.left)
+
+    def _whole(self) -> dict[str, float | None]:
+        found = {request: self.expected[request] for request in self.order}
+        return {r: None if one is None else one.whole for r, one in found.items()}
 
 
 def _nothing(stop: OutOfTime, when: str) -> Outcome:
     return Outcome(None, Status.NOT_CONVERGED, stop.after(when))
-
-
-def allowance(left: float, expected: float | None, later: int) -> float:
-    """The seconds that a measure may take of those that are left.
-
-    Args:
-        left: seconds to the end of the budget.
-        expected: what it may take, if that is known.
-        later: how many measures come after it.
-
-    >>> allowance(100.0, 10.0, later=3), allowance(100.0, 40.0, later=3)
-    (25.0, 60.0)
-    """
-    even = left / (later + 1)
-    wanted = 0.0 if expected is None else SLACK * expected
-    return max(even, min(wanted, left - later * even / 2))
-
-
-def cheap_first(expected: Mapping[str, float | None]) -> list[str]:
-    """The requests by what they take; those that are not known come last."""
-    costs = {r: math.inf if s is None else s for r, s in expected.items()}
-    return sorted(costs, key=lambda request: costs[request])
-
-
-def expected_seconds(
-    work: Workbench, plans: Mapping[str, Plan]
-) -> dict[str, float | None]:
-    """By request, the gradients that it takes, times the time of one."""
-    gradient = gradient_seconds(work.objective)
-    found: dict[str, float | None] = {}
-    for request, (info, options) in plans.items():
-        deadline.check()
-        try:
-            effort = None if info.effort is None else info.effort(work, options)
-        except (FlatgaugeError, NotApplicable):
-            # It does not apply, and says so in no time.
-            effort = 0.0
-        found[request] = None if effort is None else gradient * effort
-    return found
-
-
-def gradient_seconds(objective: Objective) -> float:
-    """The seconds of one gradient, by that of the first batch."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        with objective.isolated():
-            batch = objective.first_batch()
-            leaves = objective.leaves()
-            slope = gradient_of(objective.batch_total(leaves, batch), leaves)
-            # Waits for the device.
-            float(next(iter(slope.values())).sum())
-        return time.perf_counter() - started
-
-    taken = once()
-    if taken < QUICK:
-        taken = once()
-    return taken * objective.sample_count / max(objective.batch_sizes[0], 1)

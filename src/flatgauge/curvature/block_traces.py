@@ -62,6 +62,8 @@ def block_traces(hessian: Hessian, probes: int, seed: int) -> BlockTraces:
                 [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
             )
             found.append(dict(zip(space, sums.tolist(), strict=True)))
+        if len(found) >= LEAST:
+            deadline.usable()
     return BlockTraces(found)
 
 

@@ -169,6 +169,8 @@ def _hutchinson(
         for (moments, _), signs, image in zip(turns, drawn, images, strict=False):
             moments.add(multiply(multiply(signs, image), inverse))
         del turns[:count]
+        if sum(one.count > 0 for one in found) > 1:
+            deadline.usable()
     return found, None
 
 

@@ -41,7 +41,7 @@ def _claims(options, loss: str) -> set[str]:
     invariant_to=_claims,
     flatter="smaller",
     cost="one diagonal of the Hessian, then a convex problem a matrix",
-    effort=effort.of_sharpness,
+    effort=effort.of_balancing,
 )
 def normalized_sharpness(
     work: Workbench,
@@ -100,6 +100,7 @@ def normalized_sharpness(
         message = stop.after("before the convex problems were solved")
         found = {"elementwise": sum(lower.values()), "elementwise_layers": lower}
         return Outcome(None, Status.NOT_CONVERGED, message, details=found)
+    deadline.usable()
     layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
 
     def total(h: Params) -> float:

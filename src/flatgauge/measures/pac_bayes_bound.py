@@ -275,6 +275,8 @@ def _drawn(
         }
         try:
             errors.append(_error(objective, moved))
+            if len(errors) > 1:
+                deadline.usable()
         except OutOfTime as stop:
             if len(errors) < 2:
                 raise

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatgauge.errors import OptionError
 from flatgauge.measures.options import checked, option_types
@@ -58,8 +58,17 @@ class Outcome:
 
 
 Claims = Callable[[Mapping[str, Any], str], set[str]]
-# Of a workbench and all options: about so many gradients of the objective.
-Effort = Callable[[Any, Mapping[str, Any]], float]
+
+
+class Gradients(NamedTuple):
+    """About what a measure takes, and what it takes until there is an estimate."""
+
+    whole: float
+    first: float
+
+
+# Of a workbench and all options.
+Effort = Callable[[Any, Mapping[str, Any]], Gradients]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from flatgauge import deadline
 from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
@@ -159,6 +160,8 @@ class Workbench:
             try:
                 for seed in seeds:
                     found.append(compute(seed))
+                    if len(found) > 1:
+                        deadline.usable()
             except OutOfTime as stop:
                 return combined(found, stop)
             return combined(found)

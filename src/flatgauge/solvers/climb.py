@@ -59,6 +59,7 @@ class Record:
         deadline.check()
         value, gradient = self.function(point)
         self.evaluations += 1
+        deadline.usable()
         if not (math.isfinite(value) and math.isfinite(float(norm(gradient)))):
             raise NonFiniteError(
                 f"the function is {value} at a point of the ball, or its gradient is "

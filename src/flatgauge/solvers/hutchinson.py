@@ -53,17 +53,22 @@ class Hutchinson:
         Where time runs out among them, those that were multiplied are kept.
         """
         first = next(iter(self.operator.space.values()))
-        signs = random_signs(self.operator.dimension, count, self._random, first)
-        blocks: list[Tensor] = []
-        start = 0
-        while start < count:
-            some = signs[:, start : start + deadline.fitting(count - start)]
-            start += some.shape[1]
-            blocks.append(self.operator.multiply_flat(some))
-            singles = inner_products(some.T, blocks[-1].T).diagonal().tolist()
+        drawn: list[Tensor] = []
+        images: list[Tensor] = []
+        while count:
+            some = deadline.fitting(count)
+            count -= some
+            signs = random_signs(self.operator.dimension, some, self._random, first)
+            products = self.operator.multiply_flat(signs)
+            singles = inner_products(signs.T, products.T).diagonal().tolist()
             require_finite(singles)
             self._singles += singles
-        return signs, torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
+            if self.probes > 1:
+                value, error, *_ = self.estimate()
+                deadline.tell(value, error)
+            drawn.append(signs)
+            images.append(products)
+        return _side_by_side(drawn), _side_by_side(images)
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target."""
@@ -81,3 +86,7 @@ class Hutchinson:
         error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
         scale = math.sqrt(np.square(singles).mean())
         return float(singles.mean()), float(error), count - 1.0, scale
+
+
+def _side_by_side(blocks: list[Tensor]) -> Tensor:
+    return torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
 from flatgauge.objective import Objective
@@ -89,6 +90,7 @@ class NoiseScales:
         leaves = [log.to(self.objective.device, copy=True) for log in logs]
         adam = torch.optim.Adam(leaves, lr=RATE, betas=(0.9, 0.99))
         mean, count = [torch.zeros_like(leaf) for leaf in leaves], 0
+        deadline.usable()
         for step in range(steps):
             adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
             try:
@@ -124,6 +126,8 @@ class NoiseScales:
                 break
             values.append(value)
             drawn.append(torch.cat(slopes))
+            if len(values) > 1:
+                deadline.usable()
         rises = torch.tensor(values, dtype=torch.float64) - self.objective.value()
         penalties = self._penalties(logs)
         penalty = torch.cat(penalties)

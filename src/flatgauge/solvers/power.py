@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
@@ -155,6 +156,7 @@ def _iterate(
         phase.vector, phase.residual, phase.magnitude = vector, left, magnitude
         phase.quotients.append(theta)
         phase.changes.append(change)
+        deadline.usable()
         # Rounding in a shifted iteration is relative to the shift, not to theta.
         allowed = max(tol * abs(theta), rounding * phase.shift)
         if magnitude == 0.0 or (change <= tol and left <= allowed):

@@ -90,6 +90,7 @@ def run_lanczos(
                 raise
             run.stopped = stop
             break
+        deadline.usable()
         if number + 1 < least_steps:
             continue
         ends = [extreme(run, sign, tol) for sign in signs]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
@@ -118,6 +119,8 @@ def star_volume(
     try:
         for unit in units:
             found.append(search.exit(unit))
+            if len(found) > 1:
+                deadline.usable()
     except OutOfTime as stop:
         if len(found) < 2:
             raise
@@ -166,6 +169,7 @@ class _Search:
         self.evaluations = 0
 
     def inside(self, unit: Params, distance: float) -> bool:
+        deadline.check()
         self.evaluations += 1
         return self.loss(scale(unit, distance)) < self.level
 
