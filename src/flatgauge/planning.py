@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from flatgauge import deadline
 from flatgauge.errors import FlatgaugeError
+from flatgauge.measures.effort import LOOKING
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
@@ -83,7 +84,9 @@ def expected_seconds(
 ) -> Iterator[tuple[str, Expected | None]]:
     """By request, the gradients that it takes, times the time of one."""
     gradient = gradient_seconds(work.objective)
-    for request, (info, options) in plans.items():
+    # What can be known at once comes first, in case that there is no time for the rest.
+    by_look = sorted(plans.items(), key=lambda item: item[1][0].effort in LOOKING)
+    for request, (info, options) in by_look:
         deadline.check()
         try:
             effort = None if info.effort is None else info.effort(work, options)

@@ -134,9 +134,7 @@ class Schedule:
         except OutOfTime as stop:
             return _nothing(stop, "before there was an estimate")
         except KeyboardInterrupt:
-            if self.budget is None or limit.interrupted:
-                raise
-            limit.interrupted = True
+            self._take_in(limit)
             return _nothing(OutOfTime(interrupted=True), "before there was an estimate")
 
     def values(
@@ -158,9 +156,7 @@ class Schedule:
             try:
                 outcome = compute(work, info, options)
             except KeyboardInterrupt:
-                if self._deadline is None or self.budget is None or self.interrupted:
-                    raise
-                self._deadline.interrupted = True
+                self._take_in(self._deadline)
                 raise OutOfTime(interrupted=True) from None
             if self.over():
                 raise OutOfTime(self.interrupted)
@@ -190,6 +186,12 @@ class Schedule:
             "interrupted": self.interrupted,
         }
 
+    def _take_in(self, limit: Deadline | None) -> None:
+        """An interrupt ends the run, unless it is to raise, or is the second one."""
+        if limit is None or self.budget is None or limit.interrupted:
+            raise
+        limit.interrupted = True
+
     def _plan(self, limit: Deadline) -> None:
         try:
             with limit.within(PLANNING * limit.left):
@@ -198,6 +200,8 @@ class Schedule:
         except OutOfTime:
             # The measures will say so themselves.
             pass
+        except KeyboardInterrupt:
+            self._take_in(limit)
         if self.budget is not None and self.budget < math.inf:
             self.order = cheap_first(self.expected)
         if isinstance(self._listener, Observer):

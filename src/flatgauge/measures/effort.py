@@ -135,3 +135,7 @@ def _transposes(work: Workbench) -> float:
     )
     rows = size(work.objective.parameters) * work.objective.sample_count
     return 4 * products / max(6 * rows, 1)
+
+
+LOOKING = (of_sharpness, of_balancing, of_trace, of_descent, of_bound)
+"""Those that look at the model first, which takes some gradients itself."""
