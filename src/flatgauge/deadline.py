@@ -45,6 +45,10 @@ class OutOfTime(BaseException):
             return f"Interrupted {done}."
         return f"Stopped by the budget {done}: raise budget=."
 
+    def after_products(self, count: int) -> str:
+        """The same, after so many products."""
+        return self.after(f"after {count} product{'' if count == 1 else 's'}")
+
 
 @dataclass(frozen=True)
 class Step:

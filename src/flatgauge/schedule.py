@@ -25,6 +25,10 @@ from flatgauge.results import Status
 
 # The share of a budget that may go into the plan itself.
 PLANNING = 0.25
+# The share of a budget from which the time of a measure says something about others.
+TELLING = 0.02
+# By how much a first estimate must be out of reach not to be tried, if there is time.
+HOPELESS = 3.0
 # Numbers of halves that can be compared.
 COMPARABLE = (Status.EXACT, Status.CONVERGED, Status.ESTIMATED, Status.BIASED)
 
@@ -40,7 +44,7 @@ class Schedule:
     first estimate, those that need least for it before others; the time beyond is shared
     evenly, or as it is expected to be used if half of an even share is left to every
     later one. Thus none keeps the others from their turn, and what one does not use is
-    left to those after it.
+    left to those after it. Where measures took longer than expected, so will others.
 
     Args:
         work: what the measures share.
@@ -62,6 +66,7 @@ class Schedule:
         self._work = work
         self._plans = plans
         self._pending: list[str] = []
+        self._took, self._hoped, self._slower = 0.0, 0.0, 1.0
         self._listener = Lines() if progress is True else progress or None
         hear = self._listener.inside if isinstance(self._listener, Observer) else None
         self._deadline: Deadline | None = None
@@ -104,7 +109,7 @@ class Schedule:
         while self._pending:
             place = 0
             if self._deadline is not None and self._deadline.left < math.inf:
-                later = [self.expected[one] for one in self._pending]
+                later = [self._now(one) for one in self._pending]
                 place = min(admitted(self._deadline.left, later), default=0)
             yield self._pending.pop(place)
 
@@ -119,18 +124,22 @@ class Schedule:
             return function()
         if self.over():
             return _nothing(OutOfTime(limit.interrupted), "before it began")
-        expected = self.expected[request]
+        expected = self._now(request)
         limit.begin(request, None if expected is None else expected.whole)
-        later = [self.expected[one] for one in self._pending]
-        if expected is not None and not admitted(limit.left, [expected]):
+        later = [self._now(one) for one in self._pending]
+        if expected is not None and expected.first > HOPELESS * limit.left:
             needed, left = time_shown(expected.first), time_shown(limit.left)
             when = (
                 f"before it began: it needs about {needed} of the {left} that are left"
             )
             return _nothing(OutOfTime(limit.interrupted), when)
         try:
+            begun = limit.spent
             with limit.within(allowance(limit.left, expected, later)):
-                return function()
+                outcome = function()
+            if outcome.status is not Status.NOT_CONVERGED:
+                self._learn(request, limit.spent - begun)
+            return outcome
         except OutOfTime as stop:
             return _nothing(stop, "before there was an estimate")
         except KeyboardInterrupt:
@@ -185,6 +194,23 @@ class Schedule:
             "order": self.order,
             "interrupted": self.interrupted,
         }
+
+    def _learn(self, request: str, seconds: float) -> None:
+        """Compare what a measure took with what was expected."""
+        expected = self.expected[request]
+        if expected is not None and self.budget is not None:
+            if seconds > TELLING * self.budget:
+                self._took += seconds
+                self._hoped += expected.whole
+            if self._hoped > 0:
+                self._slower = max(1.0, self._took / self._hoped)
+
+    def _now(self, request: str) -> Expected | None:
+        """What a measure is expected to take, by what those before it took."""
+        expected = self.expected[request]
+        if expected is None:
+            return None
+        return Expected(*(self._slower * seconds for seconds in expected))
 
     def _take_in(self, limit: Deadline | None) -> None:
         """An interrupt ends the run, unless it is to raise, or is the second one."""

@@ -65,7 +65,7 @@ class Traces:
         traces = Traces.averaged(found.samples, method)
         if found.stopped is None:
             return traces
-        message = found.stopped.after(f"after {len(found.samples)} products")
+        message = found.stopped.after_products(len(found.samples))
         return replace(traces, status=Status.NOT_CONVERGED, message=message)
 
     def root_sum(self, factors: Mapping[str, float]) -> RootSum:

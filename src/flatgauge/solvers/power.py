@@ -204,8 +204,8 @@ def _verdict(
             "Lanczos."
         )
     if phase.stopped is not None:
-        steps = f"after {len(phase.quotients)} products"
-        return Status.NOT_CONVERGED, phase.stopped.after(steps)
+        message = phase.stopped.after_products(len(phase.quotients))
+        return Status.NOT_CONVERGED, message
     return Status.NOT_CONVERGED, (
         f"A change of {phase.changes[-1]:.3g} was left after max_steps={max_steps} "
         f"products where {tol:g} was asked for: raise max_steps or tol, or use Lanczos."

@@ -158,7 +158,7 @@ def verdict(
     stops = [(run.stopped, run.steps) for run in runs if run.stopped is not None]
     if stops:
         stop, steps = stops[0]
-        return Status.NOT_CONVERGED, stop.after(f"after {steps} products")
+        return Status.NOT_CONVERGED, stop.after_products(steps)
     return Status.NOT_CONVERGED, (
         f"A residual of {worst.residual:.3g} was left after max_steps={max_steps} "
         f"products where {worst.allowed:.3g} was asked for: raise max_steps or tol."

@@ -251,7 +251,7 @@ class _Look:
         self, products: int, probes: int, method: str, stop: OutOfTime
     ) -> Trace:
         """The trace so far."""
-        message = stop.after(f"after {products} products")
+        message = stop.after_products(products)
         return self._trace(Status.NOT_CONVERGED, message, products, probes, method)
 
     def _trace(
