@@ -1,15 +1,16 @@
-r"""The spread of a number over halves of the data: what other samples would have given.
+"""The spread of a number over halves of the data: what other samples would have given.
 
-The data are split at random into halves A and B, of $n_A$ and $n_B$ rows. For the mean T
-of independent contributions of variance $\sigma^2$, T of all rows has the variance
-$\sigma^2 / (n_A + n_B)$, and $T_A - T_B$ has $\sigma^2 (1 / n_A + 1 / n_B)$, so that
+The data are split at random into halves A and B, of n_A and n_B rows. For the mean T of
+independent contributions of variance σ², T of all rows has the variance σ² / (n_A + n_B),
+and T_A − T_B has σ² (1/n_A + 1/n_B), so that
 
-$$\frac{n_A n_B}{(n_A + n_B)^2} (T_A - T_B)^2$$
+    n_A n_B / (n_A + n_B)² · (T_A − T_B)²
 
 is an unbiased estimate of the former: a quarter of the squared difference of equal
 halves. For other functions of the data that holds to first order; a bias that all small
 samples share, such as that of a largest eigenvalue, cancels in the difference. The data
-uncertainty is the root of the mean of this over several splits.
+uncertainty is the root of the mean of this over several splits. Both halves see the same
+random vectors, so that most of their noise cancels, too.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ def test_lanczos_bounds_the_eigenvalue_at_every_step(clock, seconds, seed):
         found = largest_eigenvalue(SlowOperator(matrix, clock), tol=1e-9, seed=seed)
     assert found.status is Status.NOT_CONVERGED
     assert found.products == seconds
-    assert found.message == (
-        f"Stopped by the budget after {seconds} products: raise budget=."
-    )
+    done = "1 product" if seconds == 1 else f"{seconds} products"
+    assert found.message == f"Stopped by the budget after {done}: raise budget=."
     assert found.value <= float(truth[-1]) + 1e-12
     assert float(truth[-1]) <= found.value + found.error_bound
     assert found.smallest - found.smallest_error_bound <= float(truth[0])
