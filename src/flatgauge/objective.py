@@ -16,7 +16,8 @@ from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
-from flatgauge.passes import Pass, Watch, run_pass, summed
+from flatgauge.parts import Part, Rows
+from flatgauge.passes import Pass, Watch, in_time, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.units import survey
 from flatgauge.vectors import (
@@ -26,6 +27,7 @@ from flatgauge.vectors import (
     check_like,
     derivative_errors,
     gradient_of,
+    map_tensors,
     scale,
 )
 
@@ -60,8 +62,7 @@ class Objective:
         params: a predicate on names that chooses the parameters, frozen ones included;
             by default those that require gradients.
         forward: callable(model, batch) -> outputs, instead of our own call.
-        precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs;
-            your own global setting is not used and not changed.
+        precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs.
         memory: of the device, in bytes or as "12GiB"; else half of what is free.
         derivatives: "checked" compares autograd's with differences of the loss on some
             samples, and refuses where they differ; "as given" takes its word.
@@ -69,8 +70,7 @@ class Objective:
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
     >>> _ = model.weight.data.fill_(1.0)
-    >>> X, y = torch.eye(2), torch.zeros(2, 1)
-    >>> Objective(model, (X, y), loss="mse").value()
+    >>> Objective(model, (torch.eye(2), torch.zeros(2, 1)), loss="mse").value()
     1.0
     """
 
@@ -92,14 +92,13 @@ class Objective:
     ):
         _check_choice("derivatives", derivatives, CHECKED, AS_GIVEN)
         _check_choice("precision", precision, "ieee", "tf32")
-        self.precision = precision
+        self.precision, self.derivatives = precision, derivatives
         self.memory = bytes_of(memory)
-        self.derivatives = derivatives
         # A copy made in inference mode could not be differentiated.
         with torch.inference_mode(False):
             chosen = {"mode": mode, "params": params, "forward": forward}
             self.network = Network(model, device=device, dtype=dtype, **chosen)
-        self._batches = Batches(
+        self._batches: Batches | Part = Batches(
             data,
             batch_size=batch_size,
             device=self.device,
@@ -165,8 +164,7 @@ class Objective:
     def with_model(self, model: nn.Module) -> Objective:
         """Another model on the same data and loss.
 
-        The parameters are those of the same names, or, where the architecture differs,
-        those that require gradients.
+        Its parameters are those of the same names, else those that require gradients.
         """
         names = [n for n, _ in model.named_parameters() if n in self.parameters]
         if len(names) < len(self.parameters):
@@ -182,10 +180,7 @@ class Objective:
         return changed
 
     def in_double(self) -> Objective:
-        """The same objective with its network in float64, for checks on few samples.
-
-        Its batches stay as they are: convert what you evaluate.
-        """
+        """With its network in float64; batches stay as they are: convert what you use."""
         changed = self._clone()
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
@@ -207,6 +202,15 @@ class Objective:
         changed._others, changed._value = batches, self._value
         return changed
 
+    def part(self, rows: Rows) -> Objective:
+        """The same objective on some samples of some batches: see `parts.Part`."""
+        changed = self._clone()
+        changed._batches = Part(self._batches, rows)
+        seen = changed._pass(self.loss, 0)
+        changed._value, changed.batch_sizes = seen.value, seen.sizes
+        changed.sample_count = seen.rows
+        return changed
+
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
         """The context that every pass runs in: see `flatgauge.isolation.isolated`."""
         return isolated(
@@ -221,7 +225,7 @@ class Objective:
     def sum(self, term: Callable[[Batch], T]) -> T:
         """Σ term(batch) over the data: see `passes.summed` for what can be added up."""
         with self.isolated():
-            return summed(map(term, self.batches()))
+            return summed(map(term, in_time(self.batches())))
 
     def first_batch(self) -> Batch:
         """The first one, on the device."""
@@ -238,10 +242,7 @@ class Objective:
 
     def leaves(self) -> Params:
         """The parameters as fresh leaves that require gradients."""
-        return {
-            name: tensor.detach().requires_grad_()
-            for name, tensor in self.parameters.items()
-        }
+        return map_tensors(lambda t: t.detach().requires_grad_(), self.parameters)
 
     def evaluate(self, params: Params, batch: Batch) -> tuple[Any, Any]:
         """The outputs at `params`, and the targets that belong to them."""
@@ -252,7 +253,7 @@ class Objective:
         return self.loss.sum(*self.evaluate(params, batch))
 
     def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A fact about the network at this point, found out at the first call only.
+        """A fact about the network at this point, found out once.
 
         Where it is about the loss, too, the key must name that.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
@@ -42,6 +43,13 @@ class Pass:
         return len(self.sizes)
 
 
+def in_time(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The batches, as long as the run has time: see `deadline.check`."""
+    for batch in batches:
+        deadline.check()
+        yield batch
+
+
 def run_pass(
     batches: Iterable[Batch],
     evaluate: Callable[[Batch], tuple[Any, Any]],
@@ -57,7 +65,7 @@ def run_pass(
     reaches: list[Tensor] = []
     sizes: list[int] = []
     # No torch.no_grad(): a user's forward may differentiate with respect to inputs.
-    for batch in batches:
+    for batch in in_time(batches):
         outputs, targets = evaluate(batch)
         total, rows = loss.total(outputs, targets)
         totals.append(total.detach().double().reshape(()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flatgauge.errors import FlatgaugeError
+from flatgauge.files import write_text
 from flatgauge.tables import format_value, table
 
 SCHEMA = "flatgauge-report-1"
@@ -109,6 +109,8 @@ class Measurement:
         options: every option with the value that was used.
         cost: what it took.
         provenance: what it was measured on.
+        data_uncertainty: the standard error over samples of the data, where it was asked
+            for (`resamples=`); `uncertainty` is that of the computation alone.
     """
 
     measure: str
@@ -120,6 +122,7 @@ class Measurement:
     options: dict[str, Any]
     cost: Cost
     provenance: Provenance
+    data_uncertainty: float | None = None
 
     def __post_init__(self) -> None:
         if self.value is not None and not math.isfinite(self.value):
@@ -133,7 +136,10 @@ class Measurement:
         """The number for people; a lower bound has no error bar on both sides."""
         lower = self.details.get("bound") == "lower"
         error = None if lower else self.uncertainty
-        return ("≥ " if lower else "") + format_value(self.value, error)
+        shown = ("≥ " if lower else "") + format_value(self.value, error)
+        if self.value is None or self.data_uncertainty is None:
+            return shown
+        return f"{shown} ± {self.data_uncertainty:.1g} (data)"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -182,6 +188,7 @@ class Report:
                 "measure": key,
                 "value": one.value,
                 "uncertainty": one.uncertainty,
+                "data_uncertainty": one.data_uncertainty,
                 "status": one.status.name,
                 "message": one.message,
                 "seconds": one.cost.seconds,
@@ -205,6 +212,7 @@ class Report:
             for key, one in self.measurements.items()
             if one.status is Status.FAILED
         ]
+        broken += [self.extras["budget"]["text"]] if "budget" in self.extras else []
         return "\n".join([head, table(("measure", "value", "status"), cells), *broken])
 
     def to_dict(self) -> dict[str, Any]:
@@ -281,15 +289,3 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     return str(value)
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """Write beside, then rename, so that no half-written file is ever seen."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, target)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

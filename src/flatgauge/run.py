@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import math
 import platform
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import torch
 
+from flatgauge.deadline import OutOfTime
+from flatgauge.durations import budget_seconds
 from flatgauge.errors import (
     FlatgaugeError,
     NotConvergedError,
@@ -24,25 +26,17 @@ from flatgauge.errors import (
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
+from flatgauge.requests import DEFAULT as DEFAULT
+from flatgauge.requests import Plan, asked_for, check_names, planned
+from flatgauge.requests import parse_value as parse_value
+from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
+from flatgauge.schedule import Schedule
 from flatgauge.vectors import size
 from flatgauge.version import __version__
 
-DEFAULT = (
-    "hessian-trace",
-    "hessian-spectral-norm",
-    "matrix-normalized-sharpness",
-    "normalized-sharpness",
-    "fisher-rao-norm",
-    "fisher-rao-norm[diagonal=True]",
-    "riemannian-spectral-norm[metric=layer]",
-    "riemannian-spectral-norm[metric=node]",
-    "spectral-norm-product",
-)
 REPORT_IT = "if it is not your model that raises this, please report it"
-REQUEST = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<options>[^\[\]]*)\])?")
-
-Progress = Callable[[str, int, int], None]
 
 
 def measure(
@@ -51,7 +45,9 @@ def measure(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     strict: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    budget: float | int | str | None = None,
+    resamples: int = 0,
 ) -> Report:
     """Measure an objective.
 
@@ -63,11 +59,21 @@ def measure(
         options: options by measure name.
         seed: for every random draw.
         strict: raise where a number did not converge, does not apply or failed.
-        progress: called with (request, index, count) before each measure.
+        progress: called with (request, index, count) before each measure; a
+            `flatgauge.progress.Observer` also hears what each is expected to take, and
+            how far it is; True writes that to stderr.
+        budget: how long all of it may take, such as "5min", "1h30min" or a number of
+            seconds. Cheap measures then come first, and what time does not allow is
+            NOT_CONVERGED, with the best estimate and its error where there is one. The
+            first Ctrl-C does the same, the second one raises; an infinite budget
+            (`math.inf`) is for that alone. Without a budget Ctrl-C raises.
+        resamples: how many times to split the data at random into halves, and measure
+            both, which takes about as long again each time. `data_uncertainty` then is
+            the standard error over samples of the data: see `flatgauge.resampling`.
 
     Returns:
-        A `Report`. An error inside one measure makes it FAILED, with the error in its
-        message, and leaves the others as they are.
+        A `Report`, in the order of the requests. An error inside one measure makes it
+        FAILED, with the error in its message, and leaves the others as they are.
 
     Raises:
         OptionError: for unknown measures and options, and for values of another type or
@@ -81,36 +87,69 @@ def measure(
     >>> round(report["hessian-trace"].value, 9)
     10.0
     """
-    plans = {one: _plan(one, options or {}) for one in asked_for(requests)}
-    _check_names(options or {}, plans)
+    plans = {one: planned(one, options or {}) for one in asked_for(requests)}
+    check_names(options or {}, plans)
+    check_resamples(resamples)
+    limit = None if budget is None else budget_seconds(budget)
     work = Workbench(objective, seed)
+    schedule = Schedule(work, plans, limit, progress)
     provenance = describe(objective, seed)
-    found: dict[str, Measurement] = {}
-    for index, (request, (info, chosen)) in enumerate(plans.items()):
-        if progress is not None:
-            progress(request, index, len(plans))
-        found[request] = _measure_one(work, info, chosen, provenance)
-        if strict and not found[request].status.trusted:
-            raise NotConvergedError(f"{request}: {found[request].message}")
-    return Report(found, provenance, {"measures": catalogue(found)})
+    done: dict[str, Measurement] = {}
+    with schedule.opened():
+        for index, request in enumerate(schedule.turns()):
+            done[request] = _measure_one(
+                work, plans[request], provenance, partial(schedule.turn, request, index)
+            )
+            if strict and not done[request].status.trusted:
+                raise NotConvergedError(f"{request}: {done[request].message}")
+        found = {request: done[request] for request in plans}
+        if resamples:
+            found = _resampled(objective, plans, found, schedule, resamples, seed)
+    extras: dict[str, Any] = {"measures": catalogue(found)}
+    unfinished = sum(one.status is Status.NOT_CONVERGED for one in found.values())
+    if (kept := schedule.to_dict(unfinished)) is not None:
+        extras["budget"] = plain(kept)
+    return Report(found, provenance, extras)
 
 
-def asked_for(requests: Sequence[str | Sequence[str]]) -> list[str]:
-    """The requests one by one, each once; the default set if there is none.
-
-    >>> asked_for(("hessian-trace", ["fisher-rao-norm", "hessian-trace"]))
-    ['hessian-trace', 'fisher-rao-norm']
-    """
-    found: list[str] = []
-    for one in requests or DEFAULT:
-        for request in one if isinstance(one, list | tuple) else [one]:
-            if not isinstance(request, str):
-                raise OptionError(
-                    f"a request is {type(request).__name__}: give names of measures, "
-                    "such as 'hessian-trace', or a list of them."
-                )
-            found.append(request)
-    return list(dict.fromkeys(found))
+def _resampled(
+    objective: Objective,
+    plans: Mapping[str, Plan],
+    found: Mapping[str, Measurement],
+    schedule: Schedule,
+    resamples: int,
+    seed: int,
+) -> dict[str, Measurement]:
+    """The same measurements, with their uncertainties over halves of the data."""
+    squares: dict[str, list[float]] = {request: [] for request in plans}
+    note: dict[str, Any] = {}
+    try:
+        splits = Splits(objective, resamples, seed)
+        note["of"] = splits.of
+        for split in splits:
+            values = [
+                schedule.values(Workbench(half, seed), _outcome)
+                for half in split.halves
+            ]
+            for request, one in values[0].items():
+                if request in values[1]:
+                    square = (one - values[1][request]) ** 2
+                    squares[request].append(split.weight * square)
+    except FlatgaugeError as reason:
+        note["reason"] = str(reason)
+    except OutOfTime as stop:
+        note["reason"] = stop.after("among the halves of the data")
+    return {
+        request: replace(
+            one,
+            data_uncertainty=data_uncertainty(squares[request]),
+            details={
+                **one.details,
+                "resamples": {"splits": len(squares[request]), **note},
+            },
+        )
+        for request, one in found.items()
+    }
 
 
 def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
@@ -135,10 +174,14 @@ def claims_of(found: Measurement) -> frozenset[str]:
 
 
 def _measure_one(
-    work: Workbench, info: MeasureInfo, options: dict[str, Any], provenance: Provenance
+    work: Workbench,
+    plan: Plan,
+    provenance: Provenance,
+    turn: Callable[[Callable[[], Outcome]], Outcome],
 ) -> Measurement:
+    info, options = plan
     started, before = time.perf_counter(), work.counts()
-    outcome = _outcome(work, info, options)
+    outcome = turn(lambda: _outcome(work, info, options))
     cost = Cost(
         time.perf_counter() - started,
         work.products - sum(before),
@@ -180,56 +223,6 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return f"{said} - use smaller batches, or fewer parameters with params=."
     return f"{said} - {REPORT_IT}."
-
-
-def _plan(
-    request: str, options: Mapping[str, Mapping[str, Any]]
-) -> tuple[MeasureInfo, dict[str, Any]]:
-    """The measure that a request names, and all of its options."""
-    match = REQUEST.fullmatch(request)
-    if match is None:
-        raise OptionError(
-            f"'{request}' is no request: write a name, or name[option=value,...]."
-        )
-    info = find_measure(match["name"])
-    own = dict(item.split("=", 1) for item in _items(match["options"], request))
-    written = {key.strip(): parse_value(value) for key, value in own.items()}
-    return info, info.complete({**options.get(info.name, {}), **written})
-
-
-def _items(text: str | None, request: str) -> list[str]:
-    items = [item for item in (text or "").split(",") if item.strip()]
-    if any("=" not in item for item in items):
-        raise OptionError(
-            f"'{request}' has an option without a value: write key=value."
-        )
-    return items
-
-
-def parse_value(text: str) -> Any:
-    """A Python literal, or the text itself.
-
-    >>> parse_value("1e-6"), parse_value("True"), parse_value("node")
-    (1e-06, True, 'node')
-    """
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        return text.strip()
-
-
-def _check_names(
-    options: Mapping[str, Mapping[str, Any]],
-    plans: Mapping[str, tuple[MeasureInfo, dict[str, Any]]],
-) -> None:
-    asked = {info.name for info, _ in plans.values()}
-    for name in options:
-        find_measure(name)
-        if name not in asked:
-            raise OptionError(
-                f"options= names '{name}', which was not asked for: add it to the "
-                "measures, or leave its options out."
-            )
 
 
 def describe(objective: Objective, seed: int) -> Provenance:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import typer
 
+from flatgauge.cli.output import INTERRUPTED
 from flatgauge.cli.standalone import app
 from flatgauge.errors import FlatgaugeError, NotConvergedError
 
-FINE, NOT_CONVERGED, BAD_INPUT, UNEXPECTED, INTERRUPTED = 0, 1, 2, 3, 130
+FINE, NOT_CONVERGED, BAD_INPUT, UNEXPECTED = 0, 1, 2, 3
 # The base of every complaint about the arguments themselves.
 USAGE_ERROR = typer.BadParameter.__bases__[0]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flatgauge.cli.output import check_paths, deliver
+from flatgauge.cli.output import INTERRUPTED, check_paths, deliver
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import Settings, shared
 from flatgauge.errors import OptionError
@@ -28,8 +29,25 @@ app = typer.Typer(
 
 @app.command()
 @shared
-def measure(settings: Settings) -> None:
-    """Measure how flat a minimum is.
+def measure(
+    settings: Settings,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="How long it may take, such as 90s, 5min or 1h30min; what time does "
+            "not allow is marked.",
+            show_default=False,
+        ),
+    ] = None,
+    resamples: Annotated[
+        int,
+        typer.Option(
+            help="Splits of the data into halves, for an uncertainty of the data.",
+            min=0,
+        ),
+    ] = 0,
+) -> None:
+    """Measure how flat a minimum is; Ctrl-C ends it with what there is.
 
     Example: flatgauge measure net.py:model net.py:data --weights net.pt --out page.html
     """
@@ -45,9 +63,14 @@ def measure(settings: Settings) -> None:
             seed=settings.seed,
             strict=settings.strict,
             progress=progress,
+            # Without a limit an interrupt still returns what there is.
+            budget=math.inf if budget is None else budget,
+            resamples=resamples,
         )
     print(report)
     deliver(report, settings)
+    if report.extras.get("budget", {}).get("interrupted"):
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from flatgauge.cli.settings import Settings
     from flatgauge.results import Report, Status
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
 
 def check_paths(*paths: Path | None) -> None:
     """Refuse files that could not be written, before anything is computed."""

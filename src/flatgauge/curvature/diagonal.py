@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flatgauge.curvature.affine import is_affine_in_each_tensor
@@ -10,17 +12,23 @@ from flatgauge.curvature.diagonal_methods import (
     exact_diagonal,
     finite_difference_diagonal,
     hutchinson_diagonal,
+    hutchinson_replicates,
     probe_diagonal,
 )
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import samples_stand_alone
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.losses import RowLoss
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.vectors import Params, map_tensors, size
 
+CLIPPED = (
+    "Each entry is unbiased, but clipping negative entries inflates sums: use "
+    "curvature='ggn' or fewer parameters for an exact diagonal."
+)
 METHODS = ("auto", "exact", "probes", "hutchinson", "finite-difference", "basis")
 # Backward passes up to which the exact diagonal is preferred to random probes.
 EXACT_PASSES = 128
@@ -118,14 +126,25 @@ def hessian_diagonal(
         estimate = hutchinson_diagonal(hessian, probes, seed, scale_probes)
     else:
         estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
-    return Diagonal(
-        *estimate,
-        method,
-        exact=False,
-        status=Status.BIASED,
-        message="Each entry is unbiased, but clipping negative entries inflates sums: "
-        "use curvature='ggn' or fewer parameters for an exact diagonal.",
-    )
+    return Diagonal(*estimate, method, False, Status.BIASED, CLIPPED)
+
+
+def hutchinson_diagonals(
+    hessian: Hessian, probes: int, seeds: Sequence[int]
+) -> tuple[list[Diagonal], OutOfTime | None]:
+    """Independent estimates by method="hutchinson", without standard errors.
+
+    Args:
+        hessian: of the objective.
+        probes: random vectors for each.
+        seeds: one for each.
+
+    Returns:
+        The estimates, and what ended them before their last probe, if anything did.
+    """
+    found, stop = hutchinson_replicates(hessian, probes, seeds)
+    parts = (None, "hutchinson", False, Status.BIASED, CLIPPED)
+    return [Diagonal(values, *parts) for values in found], stop
 
 
 def gauss_newton_diagonal(
@@ -153,7 +172,7 @@ def gauss_newton_diagonal(
 
 def choose_gauss_newton_method(objective: Objective) -> str:
     """What method="auto" means for the Gauss-Newton diagonal of this objective."""
-    few = _passes(objective) <= EXACT_PASSES
+    few = backward_passes(objective) <= EXACT_PASSES
     return "exact" if few and samples_stand_alone(objective) else "probes"
 
 
@@ -162,14 +181,16 @@ def can_be_exact(objective: Objective) -> bool:
     if size(objective.parameters) <= BASIS_PARAMETERS:
         return True
     named = isinstance(objective.loss, RowLoss)
-    few = named and _passes(objective) <= EXACT_PASSES
+    few = named and backward_passes(objective) <= EXACT_PASSES
     return few and choose_method(objective) == "exact"
 
 
 def choose_method(objective: Objective) -> str:
     """What method="auto" means for this objective."""
     if _gauss_newton_is_exact(objective):
-        if _passes(objective) <= EXACT_PASSES and samples_stand_alone(objective):
+        if backward_passes(objective) <= EXACT_PASSES and samples_stand_alone(
+            objective
+        ):
             return "exact"
         return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "probes"
     return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "hutchinson"
@@ -184,8 +205,13 @@ def _gauss_newton_is_exact(objective: Objective) -> bool:
     return isinstance(objective.loss, RowLoss) and is_affine_in_each_tensor(objective)
 
 
-def _passes(objective: Objective) -> int:
+def backward_passes(objective: Objective) -> int:
     """Backward passes a batch: outputs times the rows of one sample."""
+    return math.prod(output_layout(objective))
+
+
+def output_layout(objective: Objective) -> tuple[int, int]:
+    """The number of outputs of a row, and of rows of a sample, on the first batch."""
     if not isinstance(objective.loss, RowLoss):
         raise LossError(
             f"the Gauss-Newton diagonal needs a loss a row, which '{objective.loss.name}' "
@@ -195,7 +221,7 @@ def _passes(objective: Objective) -> int:
         batch = objective.first_batch()
         rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
     longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
-    return rows.outputs.shape[1] * longest
+    return rows.outputs.shape[1], longest
 
 
 def _exact(values: Params, method: str, objective: Objective) -> Diagonal:

@@ -5,15 +5,17 @@ The random ones return the mean over probes and its standard error.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.data import Batch
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import LossError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -130,18 +132,46 @@ def hutchinson_diagonal(
 
     Where W is 0, d is the root mean square of its tensor.
     """
+    (moments,), stop = _hutchinson(hessian, probes, [seed], scaled)
+    if stop is not None:
+        raise stop
+    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+
+
+def hutchinson_replicates(
+    hessian: Hessian, probes: int, seeds: Sequence[int]
+) -> tuple[list[Params], OutOfTime | None]:
+    """Independent estimates of the same kind, scaled, one for each seed.
+
+    Their probes take turns, so that where time runs out all of them have some; those
+    that have none are left out.
+    """
+    found, stop = _hutchinson(hessian, probes, seeds, scaled=True)
+    return [one.mean() for one in found if one.count], stop
+
+
+def _hutchinson(
+    hessian: Hessian, probes: int, seeds: Sequence[int], scaled: bool
+) -> tuple[list[_Moments], OutOfTime | None]:
     space = hessian.space
-    random = generator(seed)
     d = map_tensors(_own_scale if scaled else torch.ones_like, space)
     inverse = map_tensors(torch.reciprocal, d)
-    moments = _Moments(space)
-    for start in range(0, probes, PROBES_TOGETHER):
-        count = min(PROBES_TOGETHER, probes - start)
-        drawn = [rademacher(space, random) for _ in range(count)]
-        images = hessian @ [multiply(signs, d) for signs in drawn]
-        for signs, image in zip(drawn, images, strict=True):
+    # The spread of several is that between them.
+    found = [_Moments(space, spread=len(seeds) == 1) for _ in seeds]
+    turns = [*zip(found, map(generator, seeds), strict=True)] * probes
+    while turns:
+        count = deadline.fitting(min(PROBES_TOGETHER, len(turns)))
+        drawn = [rademacher(space, random) for _, random in turns[:count]]
+        try:
+            images = hessian @ [multiply(signs, d) for signs in drawn]
+        except OutOfTime as stop:
+            return found, stop
+        for (moments, _), signs, image in zip(turns, drawn, images, strict=False):
             moments.add(multiply(multiply(signs, image), inverse))
-    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+        del turns[:count]
+        if sum(one.count > 0 for one in found) > 1:
+            deadline.usable()
+    return found, None
 
 
 def finite_difference_diagonal(
@@ -184,23 +214,24 @@ def finite_difference_diagonal(
 class _Moments:
     """Mean and variance over probes, entry by entry, in the memory of two vectors."""
 
-    def __init__(self, space: Params):
-        self._count = 0
+    def __init__(self, space: Params, spread: bool = True):
+        self.count = 0
         self._mean = zeros_like(space)
-        self._spread = zeros_like(space)
+        self._spread = zeros_like(space) if spread else {}
 
     def add(self, sample: Params) -> None:
-        self._count += 1
+        self.count += 1
         for name, value in sample.items():
             before = value - self._mean[name]
-            self._mean[name] += before / self._count
-            self._spread[name] += before * (value - self._mean[name])
+            self._mean[name] += before / self.count
+            if self._spread:
+                self._spread[name] += before * (value - self._mean[name])
 
     def mean(self) -> Params:
         return self._mean
 
     def variance_of_mean(self) -> Params:
-        return scale(self._spread, 1 / (self._count * (self._count - 1)))
+        return scale(self._spread, 1 / (self.count * (self.count - 1)))
 
 
 def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:

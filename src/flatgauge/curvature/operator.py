@@ -9,6 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.errors import OptionError, VectorError
 from flatgauge.shapes import Float
 from flatgauge.vectors import (
@@ -75,6 +76,9 @@ class SymmetricOperator(ABC):
 
         Unlike a check, it waits for the device only while batches are prepared.
         """
+        return deadline.in_groups(self._counted, vectors)
+
+    def _counted(self, vectors: list[Params]) -> list[Params]:
         self.products += len(vectors)
         return self._apply(vectors)
 

@@ -13,6 +13,7 @@ from typing import final
 
 import torch
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
@@ -156,6 +157,7 @@ class Products:
             yield from self._kept.values()
             return
         for batch in self.plan.objective.batches():
+            deadline.check()
             for place, piece in enumerate(self._pieces(batch)):
                 key = (batch.index, place)
                 yield self._kept[key] if key in self._kept else self._made(key, piece)

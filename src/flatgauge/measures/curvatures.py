@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import torch
 
 from flatgauge.curvature.diagonal import Diagonal
+from flatgauge.deadline import OutOfTime
 from flatgauge.results import Status
 from flatgauge.solvers.student import standard_error
 from flatgauge.vectors import Params, add, scale
@@ -51,8 +52,18 @@ def shown(error: float, value: float, dtype: torch.dtype) -> float | None:
     return error if error > SHOWN[dtype] * abs(value) else None
 
 
-def combined(found: list[Diagonal]) -> Curvature:
-    """The mean of independent estimates, or the one exact diagonal."""
+def combined(found: list[Diagonal], stop: OutOfTime | None = None) -> Curvature:
+    """The mean of independent estimates, or the one exact diagonal.
+
+    Where time ended the estimates, there must be two for an error, or it is raised.
+    """
+    if stop is not None:
+        if len(found) < 2:
+            raise stop
+        what = f"after {len(found)} estimates of the diagonal, or parts of them"
+        return replace(
+            combined(found), status=Status.NOT_CONVERGED, message=stop.after(what)
+        )
     mean = found[0].values
     for one in found[1:]:
         mean = add(mean, one.values)

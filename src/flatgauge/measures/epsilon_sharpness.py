@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.geometry.metric import resolve_metric
+from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive, Share, at_least
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -32,6 +34,7 @@ from flatgauge.vectors import (
     invariant_to=lambda options, loss: {"permutation"},
     flatter="smaller",
     cost="about a hundred gradients",
+    effort=effort.of_ball,
 )
 def epsilon_sharpness(
     work: Workbench,
@@ -71,9 +74,11 @@ def ball_outcome(
     """Max over |η| <= ε of (L(θ + S η) − L(θ)) / (1 + L(θ)), S taken at `point`."""
     objective = work.objective
     own = point is objective.parameters
-    top = work.extremes(
-        objective, metric, point=None if own else point, tol=tol, max_steps=MAX_STEPS
-    )
+    place = None if own else point
+    with deadline.part(0.5):
+        top = work.extremes(
+            objective, metric, point=place, tol=tol, max_steps=MAX_STEPS
+        )
     scales = resolve_metric(metric).scales(point)
     found = maximize_on_ball(
         loss_on_ball(objective, scales),
@@ -140,7 +145,11 @@ def _loss_and_slope(objective: Objective, batch: Batch) -> tuple[float, Params]:
 
 def _with_rounding(found: Ascent, value: float, rounding: float) -> tuple[Status, str]:
     """The verdict, unless the rise drowns in the rounding of the loss."""
-    if value > 10 * rounding or float(norm(found.center_gradient)) == value == 0:
+    if (
+        found.stopped
+        or value > 10 * rounding
+        or float(norm(found.center_gradient)) == value == 0
+    ):
         return found.status, found.message
     return (
         Status.NOT_CONVERGED,

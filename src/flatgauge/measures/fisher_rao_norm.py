@@ -14,6 +14,7 @@ from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.data import Batch
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
+from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
@@ -49,6 +50,7 @@ def _claims(options, loss: str) -> set[str]:
     invariant_to=_claims,
     flatter="smaller",
     cost="about two gradients; the diagonal form one backward for each row of a sample",
+    effort=effort.of_fisher_rao,
 )
 def fisher_rao_norm(
     work: Workbench, *, diagonal: bool = False, center_output: bool = False

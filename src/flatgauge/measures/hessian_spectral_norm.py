@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.spectral import extremes_outcome
@@ -16,6 +17,7 @@ from flatgauge.measures.workbench import Workbench
     invariant_to=lambda options, loss: {"permutation"},
     flatter="smaller",
     cost="10 to 50 Hessian products",
+    effort=effort.of_eigenvalue,
 )
 def hessian_spectral_norm(
     work: Workbench, *, tol: Positive = 1e-3, max_steps: Count = 300, full: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
@@ -17,6 +18,7 @@ from flatgauge.solvers.trace import estimate_trace
     invariant_to=lambda options, loss: {"permutation"},
     flatter="smaller",
     cost="K backward passes on piecewise-affine networks, else random probes",
+    effort=effort.of_trace,
 )
 def hessian_trace(
     work: Workbench, *, target: Positive = 0.02, max_products: Count = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
@@ -23,6 +24,7 @@ def _claims(options, loss: str) -> set[str]:
     invariant_to=_claims,
     flatter="smaller",
     cost="one diagonal of the Hessian",
+    effort=effort.of_sharpness,
 )
 def matrix_normalized_sharpness(
     work: Workbench,

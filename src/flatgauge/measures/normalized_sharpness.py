@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
+from flatgauge.deadline import OutOfTime
+from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import Curvature
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
@@ -38,6 +41,7 @@ def _claims(options, loss: str) -> set[str]:
     invariant_to=_claims,
     flatter="smaller",
     cost="one diagonal of the Hessian, then a convex problem a matrix",
+    effort=effort.of_balancing,
 )
 def normalized_sharpness(
     work: Workbench,
@@ -74,7 +78,8 @@ def normalized_sharpness(
     if not matrices:
         raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
-    diagonal = work.diagonal(objective, curvature, probes)
+    with deadline.part(0.5):
+        diagonal = work.diagonal(objective, curvature, probes)
     point = centered_point(work, center_output)
     factor = 1 / math.sqrt(2 * lam)
     gap = _gap_worth_closing(diagonal, point, matrices) if tol is None else tol
@@ -88,15 +93,27 @@ def normalized_sharpness(
             for name, matrix in matrices.items()
         }
 
-    solved = solve(diagonal.mean)
+    lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}
+    try:
+        solved = solve(diagonal.mean)
+    except OutOfTime as stop:
+        message = stop.after("before the convex problems were solved")
+        found = {"elementwise": sum(lower.values()), "elementwise_layers": lower}
+        return Outcome(None, Status.NOT_CONVERGED, message, details=found)
+    deadline.usable()
     layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
 
     def total(h: Params) -> float:
         found = solved if h is diagonal.mean else solve(h)
         return factor * sum(p.value for parts in found.values() for p in parts)
 
-    value, error = diagonal.evaluate(total)
-    lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}
+    stopped = ""
+    try:
+        value, error = diagonal.evaluate(total)
+    except OutOfTime as stop:
+        value = sum(layers.values())
+        error = value * _relative_error(diagonal, point, matrices)
+        stopped = stop.after("before its error was known, which is that of 2 Σ |W| √h")
     details: dict[str, Any] = {
         "layers": layers,
         "elementwise": sum(lower.values()),
@@ -127,6 +144,8 @@ def normalized_sharpness(
         name, part = unsolved[0]
         message = f"the problem of '{name}' did not reach its gap: {part.message}"
         return Outcome(value, Status.NOT_CONVERGED, message, error, details)
+    if stopped:
+        return Outcome(value, Status.NOT_CONVERGED, stopped, error, details)
     message = f"{diagonal.message} {note}".strip()
     return Outcome(value, diagonal.status, message, error, details)
 
@@ -146,12 +165,16 @@ def _gap_worth_closing(
     """1 % of the relative standard error that the diagonal gives the elementwise bound."""
     if not diagonal.replicates:
         return LEAST_GAP
+    error = _relative_error(diagonal, point, names)
+    return min(max(0.01 * error, LEAST_GAP), MOST_GAP)
+
+
+def _relative_error(diagonal: Curvature, point: Params, names: Iterable[str]) -> float:
+    """The relative standard error of the elementwise bound."""
     value, error = diagonal.evaluate(
         lambda h: sum(_elementwise(h[name], point[name]) for name in names)
     )
-    if not error or not value:
-        return LEAST_GAP
-    return min(max(0.01 * error / value, LEAST_GAP), MOST_GAP)
+    return error / value if error and value else 0.0
 
 
 def _elementwise(h: Tensor, weight: Tensor) -> float:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+from flatgauge import deadline
 from flatgauge.errors import LossError
+from flatgauge.measures import effort
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate, at_least
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -36,6 +38,7 @@ def _claims(options, loss: str) -> set[str]:
     invariant_to=_claims,
     flatter="smaller",
     cost="one diagonal of the Hessian, then 4 gradients a step and one a draw",
+    effort=effort.of_descent,
 )
 def normalized_sharpness_direct(
     work: Workbench,
@@ -82,7 +85,8 @@ def normalized_sharpness_direct(
         note = work.contractions().note
         raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
-    diagonal = work.diagonal(objective, curvature, probes)
+    with deadline.part(0.4):
+        diagonal = work.diagonal(objective, curvature, probes)
     solved = {
         name: matrix_posteriors(matrix, diagonal.mean[name], objective.parameters[name])
         for name, matrix in matrices.items()
@@ -91,7 +95,8 @@ def normalized_sharpness_direct(
     start = [log for part in parts for log in part.log_scales(lam, CAP)]
     noisy = NoiseScales(objective, matrices, lam)
     try:
-        logs = noisy.descend(start, steps, 2 * work.seed)
+        with deadline.part(0.6):
+            logs = noisy.descend(start, steps, 2 * work.seed)
         found = noisy.evaluate(logs, draws // 2, 2 * work.seed + 1)
     except LossError as error:
         raise NotApplicable(
@@ -115,6 +120,9 @@ def normalized_sharpness_direct(
         "loss": objective.loss.name,
         "method": diagonal.method,
     }
+    if found.stopped is not None:
+        message = found.stopped.after("among the draws for the value")
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
     if found.imbalance > IMBALANCE:
         message = (
             "The noise is not in balance with its penalty: raise steps, or raise lam, "

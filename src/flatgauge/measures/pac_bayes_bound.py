@@ -10,8 +10,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.data import Batch
+from flatgauge.deadline import OutOfTime
 from flatgauge.losses.classes import class_rows
+from flatgauge.measures import effort
 from flatgauge.measures.options import (
     Count,
     DiagonalOf,
@@ -75,6 +78,7 @@ class _Candidate:
     invariant_to=_claims,
     flatter="smaller",
     cost="one diagonal of the Hessian, then forward passes: samples, and a few for each λ",
+    effort=effort.of_bound,
 )
 def pac_bayes_bound(
     work: Workbench,
@@ -125,7 +129,8 @@ def pac_bayes_bound(
     _check_applies(objective)
     shaping = work.surrogate(surrogate)
     curvatures = work.diagonal if posterior == "node" else work.tensor_means
-    diagonal = curvatures(shaping, curvature, probes)
+    with deadline.part(0.5):
+        diagonal = curvatures(shaping, curvature, probes)
     h, used = diagonal.mean, work.matrices() if posterior == "node" else {}
     solved = {n: matrix_posteriors(one, h[n], point[n]) for n, one in used.items()}
     lams = lambda_grid(objective.sample_count) if lam is None else [lam]
@@ -149,7 +154,8 @@ def pac_bayes_bound(
 
     pilot = max(2, samples // 20) if len(lams) > 1 else 0
     chosen = _choose([propose(one) for one in lams], objective, pilot, 2 * work.seed)
-    errors = _errors(objective, chosen.deviation, samples, 2 * work.seed + 1)
+    errors, stop = _drawn(objective, chosen.deviation, samples, 2 * work.seed + 1)
+    samples = len(errors)
     risk = statistics.fmean(errors)
     error = statistics.stdev(errors) / math.sqrt(samples)
     upper = mean_upper_bound(risk, samples, delta / 2)
@@ -193,6 +199,9 @@ def pac_bayes_bound(
         ", but says nothing, being 1 or more." if value >= 1 else "."
     )
     uncertainty = math.hypot(noise, resolution)
+    if stop is not None:
+        message = stop.after(f"after {samples} draws, for which the bound holds")
+        return Outcome(value, Status.NOT_CONVERGED, message, uncertainty, details)
     return Outcome(value, Status.ESTIMATED, message, uncertainty, details)
 
 
@@ -243,17 +252,19 @@ def _choose(
     for one in sorted(candidates, key=lambda candidate: candidate.complexity):
         if pilot == 0 or one.complexity >= lowest:
             break
-        errors = _errors(objective, one.deviation, pilot, seed)
+        errors, stop = _drawn(objective, one.deviation, pilot, seed)
+        if stop is not None:
+            raise stop
         bound = one.complexity + statistics.fmean(errors)
         if bound < lowest:
             best, lowest = one, bound
     return best
 
 
-def _errors(
+def _drawn(
     objective: Objective, deviation: Params, count: int, seed: int
-) -> list[float]:
-    """The 0-1 loss at draws from the posterior."""
+) -> tuple[list[float], OutOfTime | None]:
+    """The 0-1 loss at draws from the posterior, two at least if time runs out."""
     random = generator(seed)
     errors = []
     for _ in range(count):
@@ -262,8 +273,15 @@ def _errors(
             name: weight + deviation[name] * noise[name]
             for name, weight in objective.parameters.items()
         }
-        errors.append(_error(objective, moved))
-    return errors
+        try:
+            errors.append(_error(objective, moved))
+            if len(errors) > 1:
+                deadline.usable()
+        except OutOfTime as stop:
+            if len(errors) < 2:
+                raise
+            return errors, stop
+    return errors, None
 
 
 def _error(objective: Objective, params: Params) -> float:

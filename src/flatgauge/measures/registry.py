@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatgauge.errors import OptionError
 from flatgauge.measures.options import checked, option_types
@@ -60,6 +60,17 @@ class Outcome:
 Claims = Callable[[Mapping[str, Any], str], set[str]]
 
 
+class Gradients(NamedTuple):
+    """About what a measure takes, and what it takes until there is an estimate."""
+
+    whole: float
+    first: float
+
+
+# Of a workbench and all options.
+Effort = Callable[[Any, Mapping[str, Any]], Gradients]
+
+
 @dataclass(frozen=True)
 class MeasureInfo:
     """A measure as users see it: `fg.list_measures()` returns one for each."""
@@ -74,6 +85,7 @@ class MeasureInfo:
     logarithmic: bool
     function: Callable[..., Outcome] = field(repr=False)
     claims: Claims = field(repr=False)
+    effort: Effort | None = field(default=None, repr=False)
 
     def invariant_to(
         self, options: Mapping[str, Any] | None = None, loss: str = "cross-entropy"
@@ -121,11 +133,12 @@ def measure(
     flatter: str,
     cost: str,
     logarithmic: bool = False,
+    effort: Effort | None = None,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a function as a measure; its keyword-only arguments are the options.
 
     `logarithmic` says that the value is a logarithm, so that the ratio of two is the
-    exponential of their difference.
+    exponential of their difference. `effort` says about how many gradients it takes.
     """
 
     def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
@@ -151,6 +164,7 @@ def measure(
             logarithmic,
             function,
             invariant_to,
+            effort,
         )
         return function
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.epsilon_sharpness import ball_outcome
 from flatgauge.measures.options import Count, Positive, Scaling, Share, at_least
@@ -20,6 +21,7 @@ from flatgauge.measures.workbench import Workbench
     invariant_to=riemannian_claims,
     flatter="smaller",
     cost="about a hundred gradients",
+    effort=effort.of_ball,
 )
 def riemannian_sharpness(
     work: Workbench,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
+from flatgauge import deadline
 from flatgauge.curvature.compose import Compressed
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime
 from flatgauge.geometry.metric import LayerMetric, resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection
+from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.options import Count, Positive, Scaling
 from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
@@ -34,6 +39,7 @@ def riemannian_claims(options, loss: str) -> set[str]:
     invariant_to=riemannian_claims,
     flatter="smaller",
     cost="10 to 50 Hessian products",
+    effort=effort.of_eigenvalue,
 )
 def riemannian_spectral_norm(
     work: Workbench,
@@ -73,7 +79,12 @@ def riemannian_spectral_norm(
     )
     if not full:
         return extremes_outcome(found)
-    more = _more(work, metric, connection, point, tol, max_steps)
+    try:
+        more = _more(work, metric, connection, point, tol, max_steps)
+    except OutOfTime as stop:
+        message = stop.after("before the other eigenvalues of full=True")
+        part = replace(found, status=Status.NOT_CONVERGED, message=message)
+        return extremes_outcome(part)
     return extremes_outcome(found, more)
 
 
@@ -96,16 +107,21 @@ def _more(
     masked = Compressed(
         operator, lambda v: {n: t * (scales[n] != 0) for n, t in v.items()}
     )
-    details["weights_only"] = largest_eigenvalue(
-        masked, tol, max_steps, work.seed, bounded=False
-    ).value
+    details["weights_only"] = _settled(masked, tol, max_steps, work.seed)
     vertical = work.vertical("layer-rescale" if metric == "layer" else "node-rescale")
     projection = horizontal_projection(vertical, resolve_metric(metric), point)
     horizontal = Compressed(operator, projection)
-    details["horizontal"] = largest_eigenvalue(
-        horizontal, tol, max_steps, work.seed, bounded=False
-    ).value
+    details["horizontal"] = _settled(horizontal, tol, max_steps, work.seed)
     return details
+
+
+def _settled(
+    operator: SymmetricOperator, tol: float, max_steps: int, seed: int
+) -> float:
+    """The largest eigenvalue, unless time runs out before it has converged."""
+    found = largest_eigenvalue(operator, tol, max_steps, seed, bounded=False)
+    deadline.check()
+    return found.value
 
 
 def _by_power(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flatgauge.curvature.block_traces import BlockTraces
 from flatgauge.results import Status
 from flatgauge.solvers.student import standard_error
 
@@ -57,6 +58,15 @@ class Traces:
             "hold in about 95 %."
         )
         return Traces(mean, samples, method, Status.ESTIMATED, message)
+
+    @staticmethod
+    def drawn(found: BlockTraces, method: str) -> Traces:
+        """The mean of block traces, as far as time allowed."""
+        traces = Traces.averaged(found.samples, method)
+        if found.stopped is None:
+            return traces
+        message = found.stopped.after_products(len(found.samples))
+        return replace(traces, status=Status.NOT_CONVERGED, message=message)
 
     def root_sum(self, factors: Mapping[str, float]) -> RootSum:
         """Σ_l a_l √max(t_l, 0) for nonnegative a_l, clipped after the sum over a tensor.

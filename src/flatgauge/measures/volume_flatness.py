@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import torch
 
 from flatgauge.errors import FlatgaugeError, NonFiniteError
+from flatgauge.measures import effort
 from flatgauge.measures.options import Positive, at_least
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -27,6 +28,7 @@ POINTS = 64
     invariant_to=lambda options, loss: {"permutation"},
     flatter="larger",
     cost="about 30 losses for each direction",
+    effort=effort.of_volume,
 )
 def volume_flatness(
     work: Workbench,

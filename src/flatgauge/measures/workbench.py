@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 
+from flatgauge import deadline
 from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
@@ -16,9 +18,11 @@ from flatgauge.curvature.diagonal import (
     choose_method,
     gauss_newton_diagonal,
     hessian_diagonal,
+    hutchinson_diagonals,
 )
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
@@ -27,6 +31,7 @@ from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
 from flatgauge.objective import Objective
+from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.uses import Matrices
@@ -131,12 +136,14 @@ class Workbench:
 
     def diagonal(self, objective: Objective, curvature: str, probes: int) -> Curvature:
         """diag(H) for curvature="hessian", diag(G) for "ggn"."""
-        method = self._method(objective, curvature)
+        method = self.method(objective, curvature)
         exact = method in EXACT_METHODS
         key = ("diagonal", objective.loss.name, curvature, None if exact else probes)
 
+        each = max(2, probes // REPLICATES)
+        seeds = range(REPLICATES * self.seed, REPLICATES * (self.seed + 1))
+
         def compute(seed: int) -> Diagonal:
-            each = max(2, probes // REPLICATES)
             if curvature == "ggn":
                 return gauss_newton_diagonal(objective, method, probes=each, seed=seed)
             hessian = self.hessian(objective)
@@ -147,8 +154,18 @@ class Workbench:
         def replicate() -> Curvature:
             if exact:
                 return combined([compute(self.seed)])
-            first = REPLICATES * self.seed
-            return combined([compute(first + index) for index in range(REPLICATES)])
+            if method == "hutchinson":
+                hessian = self.hessian(objective)
+                return combined(*hutchinson_diagonals(hessian, each, seeds))
+            found: list[Diagonal] = []
+            try:
+                for seed in seeds:
+                    found.append(compute(seed))
+                    if len(found) > 1:
+                        deadline.usable()
+            except OutOfTime as stop:
+                return combined(found, stop)
+            return combined(found)
 
         return self.once(key, replicate)
 
@@ -158,16 +175,19 @@ class Workbench:
         Where the Hessian's diagonal is estimated entry by entry, sums of its entries
         have far more noise than traces that are estimated as such.
         """
-        method = self._method(objective, curvature)
+        method = self.method(objective, curvature)
         if method == "hutchinson":
             hessian = self.hessian(objective)
             key = ("traces", objective.loss.name, probes)
             drawn = self.once(key, lambda: block_traces(hessian, probes, self.seed))
-            return Traces.averaged(drawn, method)
+            return Traces.drawn(drawn, method)
         diagonal = self.diagonal(objective, curvature, probes)
         sums = [_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
         if len(sums) > 1:
-            return Traces.averaged(sums[1:], method)
+            found = Traces.averaged(sums[1:], method)
+            if diagonal.status is Status.NOT_CONVERGED:
+                found = replace(found, status=diagonal.status, message=diagonal.message)
+            return found
         rounding = None if diagonal.rounding is None else _sums(diagonal.rounding)
         return Traces(sums[0], [], method, diagonal.status, diagonal.message, rounding)
 
@@ -187,7 +207,7 @@ class Workbench:
         }
         return Curvature(mean, [], traces.method, traces.status, traces.message)
 
-    def _method(self, objective: Objective, curvature: str) -> str:
+    def method(self, objective: Objective, curvature: str) -> str:
         """How the diagonal is best computed for this objective."""
         choices = {"hessian": choose_method, "ggn": choose_gauss_newton_method}
         if curvature not in choices:

@@ -55,8 +55,9 @@ def _title(title: str | None, request: str) -> str:
 def _value(found: Plain) -> str:
     if found["details"].get("bound") == "lower":
         return f"≥ {found['value']!r}"
-    error = found["uncertainty"]
-    return f"= {found['value']!r}" + ("" if error is None else f" ± {error:.2g}")
+    errors = [(found["uncertainty"], ""), (found.get("data_uncertainty"), " (data)")]
+    shown = [f" ± {one:.2g}{label}" for one, label in errors if one is not None]
+    return f"= {found['value']!r}" + "".join(shown)
 
 
 def _choices(request: str, found: Plain) -> str:
@@ -110,6 +111,9 @@ def value_cell(found: Plain) -> dict[str, Any]:
         "uncertainty": number(found["uncertainty"], 2)
         if found["uncertainty"] is not None and not lower
         else "",
+        "data_uncertainty": ""
+        if found["value"] is None or found.get("data_uncertainty") is None
+        else number(found["data_uncertainty"], 2),
         "status": text,
         "tone": tone,
         "mark": mark,
@@ -164,6 +168,7 @@ def provenance(report: Plain) -> str:
             f"{facts.get('derivatives', 'as given')}. Measured with flatgauge "
             f"{facts['flatgauge']} (torch {facts['torch']}, Python {facts['python']}), "
             f"{facts['time']}.",
+            *([f"  {plan['text']}"] if (plan := one["extras"].get("budget")) else []),
             *(
                 f"  {request} {_value(found)}"
                 + f" ({STATUS[found['status']][0]}"

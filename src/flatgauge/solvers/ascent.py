@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.climb import (
@@ -34,9 +35,11 @@ class Ascent:
         center_gradient: its gradient there.
         rounding: an estimate of the rounding error of a difference of values.
         climbs: one for each start: the given ones, the centre's gradient, random ones.
-        status: CONVERGED if the best climb ended at a stationary point.
+        status: CONVERGED if the best climb ended at a stationary point, and time
+            allowed all of them.
         message: what happened, and what to raise.
         evaluations: of the function with its gradient.
+        stopped: whether time ran out.
     """
 
     value: float
@@ -48,6 +51,7 @@ class Ascent:
     status: Status
     message: str
     evaluations: int
+    stopped: bool
 
 
 def maximize_on_ball(
@@ -105,13 +109,23 @@ def maximize_on_ball(
     draws = random_directions(space, restarts, seed, order)
     candidates = [*starts, center_gradient, *draws]
     first = [onto_sphere(one, radius) for one in candidates if float(norm(one)) > 0]
-    climbs = [climb_from(record, one, radius, tol, steps) for one in first]
+    climbs: list[Climb] = []
+    stopped: OutOfTime | None = None
+    try:
+        for one in first:
+            climbs.append(climb_from(record, one, radius, tol, steps))
+    except OutOfTime as stop:
+        stopped = stop
     rounding = ROUNDING * record.precision * max(abs(record.value), abs(center))
     highest = [one for one in climbs if one.value >= record.value - rounding]
     status, message = _verdict(highest, len(climbs), tol, steps)
     lost = min((record.value - one.end for one in highest if one.converged), default=0)
     if lost > max(rounding, NOISE * (record.value - center)):
         status, message = _verdict([], len(climbs), tol, steps)
+    if stopped is not None:
+        status = Status.NOT_CONVERGED
+        done = f"after {record.evaluations} gradients, at a lower bound of the maximum"
+        message = stopped.after(done)
     return Ascent(
         record.value,
         record.point,
@@ -122,6 +136,7 @@ def maximize_on_ball(
         status,
         message,
         record.evaluations,
+        stopped is not None,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.errors import NonFiniteError
 from flatgauge.shapes import Float, Int
 from flatgauge.solvers.balancing_schur import Schur
@@ -83,6 +84,7 @@ def solve(
     terms.sweep(torch.zeros_like(terms.y), tol, SWEEPS)
     newton = Newton(terms, labels, tol)
     for count in range(1, max_steps + 1):
+        deadline.check()
         step = newton.step()
         x, y, value = terms.x, terms.y, step.value
         if step.gap <= tol:

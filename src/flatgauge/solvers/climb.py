@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from flatgauge import deadline
 from flatgauge.errors import NonFiniteError
 from flatgauge.vectors import Params, add, dot, norm, scale
 
@@ -55,8 +56,10 @@ class Record:
 
     def __call__(self, point: Params) -> tuple[float, Params]:
         """The value and the gradient, which must be finite."""
-        self.evaluations += 1
+        deadline.check()
         value, gradient = self.function(point)
+        self.evaluations += 1
+        deadline.usable()
         if not (math.isfinite(value) and math.isfinite(float(norm(gradient)))):
             raise NonFiniteError(
                 f"the function is {value} at a point of the ball, or its gradient is "

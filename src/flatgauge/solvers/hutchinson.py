@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.memory import memory_budget
 from flatgauge.shapes import Float
@@ -43,17 +44,31 @@ class Hutchinson:
         vector = self.operator.dimension * first.element_size()
         room = memory_budget(first.device, self.operator.memory) // (HELD * vector)
         while self.probes < probes:
-            self.add(max(1, min(CHUNK, room, probes - self.probes)))
+            most = min(CHUNK, room, probes - self.probes)
+            self.add(deadline.fitting(max(1, most)))
 
     def add(self, count: int) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
-        """Add so many probes at a time; they and their products."""
+        """Add so many probes; they and their products.
+
+        Where time runs out among them, those that were multiplied are kept.
+        """
         first = next(iter(self.operator.space.values()))
-        signs = random_signs(self.operator.dimension, count, self._random, first)
-        images = self.operator.multiply_flat(signs)
-        singles = inner_products(signs.T, images.T).diagonal().tolist()
-        require_finite(singles)
-        self._singles += singles
-        return signs, images
+        drawn: list[Tensor] = []
+        images: list[Tensor] = []
+        while count:
+            some = deadline.fitting(count)
+            count -= some
+            signs = random_signs(self.operator.dimension, some, self._random, first)
+            products = self.operator.multiply_flat(signs)
+            singles = inner_products(signs.T, products.T).diagonal().tolist()
+            require_finite(singles)
+            self._singles += singles
+            if self.probes > 1:
+                value, error, *_ = self.estimate()
+                deadline.tell(value, error)
+            drawn.append(signs)
+            images.append(products)
+        return _side_by_side(drawn), _side_by_side(images)
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target."""
@@ -71,3 +86,7 @@ class Hutchinson:
         error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
         scale = math.sqrt(np.square(singles).mean())
         return float(singles.mean()), float(error), count - 1.0, scale
+
+
+def _side_by_side(blocks: list[Tensor]) -> Tensor:
+    return torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import NonFiniteError
 from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
@@ -44,7 +45,8 @@ class Lanczos:
     diagonal and `betas[:-1]` beside it. Each new vector is orthogonalized twice against
     all earlier ones and against the `deflated` ones, so that the recurrence is that of
     the operator restricted to their complement; `deflated_shares` are the squared cosines
-    between them and the start vector. A step waits for the device once.
+    between them and the start vector. A step waits for the device once. `stopped` is set
+    where time ended a run.
 
     A step that finds the basis full restarts it (Wu and Simon 2000): Q becomes the Ritz
     vectors y_i of some extreme Ritz values theta_i, and q_{m+1} follows them. With
@@ -92,6 +94,7 @@ class Lanczos:
         self.divisors: list[float] = []
         self.scale = scale
         self.exhausted = False
+        self.stopped: OutOfTime | None = None
         self._signs = signs
         self._kept = np.zeros((2, 0))
         self._before: tuple[list[float], list[float]] | None = None
@@ -141,10 +144,11 @@ class Lanczos:
         Raises:
             NonFiniteError: if the product is NaN or infinite.
         """
+        # First the product, which time may not allow.
+        product = self.operator.multiply_flat(self._next[:, None], check=False)[:, 0]
         if self.basis.full:
             self._restart()
         self.basis.append(self._next)
-        product = self.operator.multiply_flat(self._next[:, None], check=False)[:, 0]
         alpha = dot(self._next, product)
         image = orthogonalized(product, self._deflated, self.basis)
         beta = norm(image)

@@ -119,7 +119,7 @@ def largest_eigenvalue(
         bounded=signs if bounded else (),
     )
     top, bottom = extreme(run, 1, tol), extreme(run, -1, tol)
-    status, message = verdict([top], tol, max_steps)
+    status, message = verdict([top], tol, max_steps, [run])
     alphas, betas = run.tridiagonal
     return Extremes(
         value=top.value,

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.data import Batch
+from flatgauge.deadline import OutOfTime
 from flatgauge.objective import Objective
 from flatgauge.uses import Matrices
 from flatgauge.vectors import (
@@ -46,6 +48,7 @@ class Evaluation:
         left_error: the standard error of `left` that this noise gives it.
         imbalance: how much the loss's slope in a common scale of all noise differs from
             the penalty, to which it is equal at a minimum; relative to the penalty.
+        stopped: what ended the draws early, if anything did.
     """
 
     rise: float
@@ -55,6 +58,7 @@ class Evaluation:
     left: float
     left_error: float
     imbalance: float
+    stopped: OutOfTime | None
 
 
 class NoiseScales:
@@ -78,14 +82,21 @@ class NoiseScales:
         ]
 
     def descend(self, logs: LogScales, steps: int, seed: int) -> LogScales:
-        """Adam with a rate that falls to 0; the mean of the second half of its path."""
+        """Adam with a rate that falls to 0; the mean of the second half of its path.
+
+        Where time runs out, the mean as far as it goes, or else the last scales.
+        """
         random = generator(seed)
         leaves = [log.to(self.objective.device, copy=True) for log in logs]
         adam = torch.optim.Adam(leaves, lr=RATE, betas=(0.9, 0.99))
         mean, count = [torch.zeros_like(leaf) for leaf in leaves], 0
+        deadline.usable()
         for step in range(steps):
             adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
-            drawn = [self._pair(leaves, random)[1] for _ in range(PAIRS)]
+            try:
+                drawn = [self._pair(leaves, random)[1] for _ in range(PAIRS)]
+            except OutOfTime:
+                break
             slopes = [sum(parts) / PAIRS for parts in zip(*drawn, strict=True)]
             penalties = self._penalties(leaves)
             for leaf, slope, penalty in zip(leaves, slopes, penalties, strict=True):
@@ -94,17 +105,29 @@ class NoiseScales:
             if step >= steps // 2:
                 mean = [m + leaf for m, leaf in zip(mean, leaves, strict=True)]
                 count += 1
-        return [m / count for m in mean]
+        return [m / count for m in mean] if count else leaves
 
     def evaluate(self, logs: LogScales, pairs: int, seed: int) -> Evaluation:
-        """The objective at these scales, and how far from stationary they are."""
+        """The objective at these scales, and how far from stationary they are.
+
+        Where time runs out after two pairs, these are all.
+        """
         random = generator(seed)
         logs = [log.to(self.objective.device) for log in logs]
         values, drawn = [], []
+        stopped: OutOfTime | None = None
         for _ in range(pairs):
-            value, slopes = self._pair(logs, random)
+            try:
+                value, slopes = self._pair(logs, random)
+            except OutOfTime as stop:
+                if len(values) < 2:
+                    raise
+                stopped, pairs = stop, len(values)
+                break
             values.append(value)
             drawn.append(torch.cat(slopes))
+            if len(values) > 1:
+                deadline.usable()
         rises = torch.tensor(values, dtype=torch.float64) - self.objective.value()
         penalties = self._penalties(logs)
         penalty = torch.cat(penalties)
@@ -129,6 +152,7 @@ class NoiseScales:
             left=max(float((gain * weight).sum()), 0.0),
             left_error=float((spread * weight.square()).sum().sqrt()),
             imbalance=abs(common - total) / total if total else 0.0,
+            stopped=stopped,
         )
 
     def _pair(

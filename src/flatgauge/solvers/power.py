@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.krylov import random_start, require_finite
@@ -52,6 +54,7 @@ class _Phase:
     vector: Tensor
     shift: float
     outcome: str = "unsettled"
+    stopped: OutOfTime | None = None
     residual: float = math.inf
     magnitude: float = 0.0
     quotients: list[float] = field(default_factory=list)
@@ -134,7 +137,13 @@ def _iterate(
     vector, before = phase.vector, phase.vector
     rounding = rounding_of(vector.dtype)
     for step in range(max_steps):
-        image = operator.multiply_flat(vector[:, None])[:, 0]
+        try:
+            image = operator.multiply_flat(vector[:, None])[:, 0]
+        except OutOfTime as stop:
+            if not step:
+                raise
+            phase.stopped = stop
+            return
         quotient = torch.dot(vector.double(), image.double())
         residual = (image.double() - quotient * vector.double()).norm()
         shifted = image + phase.shift * vector
@@ -147,6 +156,7 @@ def _iterate(
         phase.vector, phase.residual, phase.magnitude = vector, left, magnitude
         phase.quotients.append(theta)
         phase.changes.append(change)
+        deadline.usable()
         # Rounding in a shifted iteration is relative to the shift, not to theta.
         allowed = max(tol * abs(theta), rounding * phase.shift)
         if magnitude == 0.0 or (change <= tol and left <= allowed):
@@ -193,6 +203,9 @@ def _verdict(
             "share the largest magnitude: use shift=True with enough max_steps, or "
             "Lanczos."
         )
+    if phase.stopped is not None:
+        message = phase.stopped.after_products(len(phase.quotients))
+        return Status.NOT_CONVERGED, message
     return Status.NOT_CONVERGED, (
         f"A change of {phase.changes[-1]:.3g} was left after max_steps={max_steps} "
         f"products where {tol:g} was asked for: raise max_steps or tol, or use Lanczos."

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime
 from flatgauge.results import Status
 from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start
@@ -77,20 +79,31 @@ def run_lanczos(
 ) -> Lanczos:
     """Step until the ends named by `signs` (1: largest, -1: smallest) are settled.
 
-    At least `least_steps` are taken, unless an invariant subspace is found before or the
-    basis is full. For the ends named by `bounded` (some of those) there are a few more,
-    since error bounds, which fail with probability `delta`, go on falling after the
-    values have settled: at most four or a quarter of the steps so far.
+    At least `least_steps` are taken, unless an invariant subspace is found before, the
+    basis is full, or time runs out after the first. For the ends named by `bounded` (some
+    of those) there are a few more, since error bounds, which fail with probability
+    `delta`, go on falling after the values have settled: at most four or a quarter of the
+    steps so far.
     """
     start = random_start(operator, random)
     run = Lanczos(operator, start, deflated, scale, signs)
     last = max_steps
     while run.steps < last and not run.exhausted:
-        run.step()
+        try:
+            run.step()
+        except OutOfTime as stop:
+            if not run.steps:
+                raise
+            run.stopped = stop
+            break
+        deadline.usable()
         number = run.steps
         if number < least_steps and not (run.restarted or run.basis.full):
             continue
         ends = {sign: extreme(run, sign, tol) for sign in signs}
+        if deadline.watched():
+            error = distance_beyond(run, ends[signs[0]], signs[0])
+            deadline.tell(signs[0] * ends[signs[0]].value, error, max_steps)
         if not all(end.settled for end in ends.values()):
             # A pair can rest at a value for a while, and then leave it.
             last = max_steps
@@ -150,8 +163,16 @@ def distance_beyond(run: Lanczos, end: End, sign: int, delta: float = DELTA) -> 
     )
 
 
-def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, str]:
-    """The status of a set of Ritz pairs, and one sentence about it."""
+def verdict(
+    ends: Sequence[End],
+    tol: float,
+    max_steps: int,
+    runs: Sequence[Lanczos] = (),
+) -> tuple[Status, str]:
+    """The status of a set of Ritz pairs, and one sentence about it.
+
+    `runs` are asked whether time ended them.
+    """
     missed = [end for end in ends if not end.reached]
     if not missed:
         return Status.CONVERGED, f"Every residual met the tolerance {tol:g}."
@@ -161,6 +182,10 @@ def verdict(ends: Sequence[End], tol: float, max_steps: int) -> tuple[Status, st
             f"The tolerance {tol:g} is below the rounding error of the products, "
             f"{worst.floor:.3g}: use float64 or precision='ieee', or raise tol."
         )
+    stops = [(run.stopped, run.steps) for run in runs if run.stopped is not None]
+    if stops:
+        stop, steps = stops[0]
+        return Status.NOT_CONVERGED, stop.after_products(steps)
     return Status.NOT_CONVERGED, (
         f"A residual of {worst.residual:.3g} was left after max_steps={max_steps} "
         f"products where {worst.allowed:.3g} was asked for: raise max_steps or tol."

@@ -9,6 +9,7 @@ import torch
 from scipy.special import stdtrit
 
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime, tell
 from flatgauge.errors import OptionError
 from flatgauge.memory import memory_budget
 from flatgauge.results import Status
@@ -18,6 +19,8 @@ from flatgauge.vectors import generator
 
 # The smallest number of probes behind an estimate.
 FIRST = 8
+# The fewest that have a standard error.
+LEAST = 2
 # Probes that Hutchinson must seem to need for XTrace to be tried, which costs FIRST.
 MANY = 48
 # The relative standard error above which there is no estimate to speak of.
@@ -136,10 +139,25 @@ class _Search:
         return self.operator.products - self._before
 
     def look(self, estimator: Hutchinson | XTrace) -> _Look:
-        return _Look(*estimator.estimate(), self.operator.rounding, self.target)
+        look = _Look(*estimator.estimate(), self.operator.rounding, self.target)
+        tell(look.value, look.error, self.max_products)
+        return look
+
+    def rescued(self, estimator: Hutchinson | XTrace, stop: OutOfTime) -> Trace:
+        """What the probes say at the end of the time, if there are two."""
+        if estimator.probes < LEAST:
+            raise stop
+        name = type(estimator).__name__.lower()
+        return self.look(estimator).stopped(self.products, estimator.probes, name, stop)
 
     def by(self, estimator: Hutchinson | XTrace) -> Trace:
         """The trace by one estimator, which may have probes already."""
+        try:
+            return self._grown(estimator)
+        except OutOfTime as stop:
+            return self.rescued(estimator, stop)
+
+    def _grown(self, estimator: Hutchinson | XTrace) -> Trace:
         estimator.grow(FIRST)
         name = type(estimator).__name__.lower()
         cost, size = estimator.products_per_probe, self.operator.dimension
@@ -160,12 +178,18 @@ class _Search:
         """Plain probes, unless their variance asks for more and XTrace's is smaller."""
         if self.max_products < 2 * FIRST or not self._fits():
             return self.by(plain)
-        signs, images = plain.add(FIRST)
+        try:
+            signs, images = plain.add(FIRST)
+        except OutOfTime as stop:
+            return self.rescued(plain, stop)
         look = self.look(plain)
         if FIRST * look.excess**2 <= MANY:
             del signs, images
             return self.by(plain)
-        other.add(signs.T, images.T.contiguous())
+        try:
+            other.add(signs.T, images.T.contiguous())
+        except OutOfTime as stop:
+            return self.rescued(plain, stop)
         del signs, images
         # The variance of one product: what is left of it, after as many.
         if self.products * self.look(other).error ** 2 < FIRST * look.error**2:
@@ -222,6 +246,13 @@ class _Look:
         )
         status = Status.ESTIMATED if usable else Status.NOT_CONVERGED
         return self._trace(status, message, products, probes, method)
+
+    def stopped(
+        self, products: int, probes: int, method: str, stop: OutOfTime
+    ) -> Trace:
+        """The trace so far."""
+        message = stop.after_products(products)
+        return self._trace(Status.NOT_CONVERGED, message, products, probes, method)
 
     def _trace(
         self, status: Status, message: str, products: int, probes: int, method: str

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from flatgauge import deadline
+from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.shapes import Float
@@ -112,7 +114,18 @@ def star_volume(
     dimension = size(space)
     search = _Search(loss, level, radius, 1 + tol / dimension)
     units = random_directions(space, directions, seed, order)
-    exits = torch.tensor([search.exit(unit) for unit in units], dtype=torch.float64)
+    found: list[float] = []
+    stopped: OutOfTime | None = None
+    try:
+        for unit in units:
+            found.append(search.exit(unit))
+            if len(found) > 1:
+                deadline.usable()
+    except OutOfTime as stop:
+        if len(found) < 2:
+            raise
+        stopped, directions = stop, len(found)
+    exits = torch.tensor(found, dtype=torch.float64)
     powers = dimension * exits.log()
     top = float(powers.max())
     if top == -math.inf:
@@ -130,6 +143,9 @@ def star_volume(
             f"; and {effective:.1f} of {directions} directions make up the estimate, so "
             "that its standard error says little: raise directions="
         )
+    if stopped is not None:
+        status = Status.NOT_CONVERGED
+        message = stopped.after(f"after {directions} directions").rstrip(".")
     return StarVolume(
         mean + log_ball_volume(dimension, 1.0),
         error,
@@ -153,6 +169,7 @@ class _Search:
         self.evaluations = 0
 
     def inside(self, unit: Params, distance: float) -> bool:
+        deadline.check()
         self.evaluations += 1
         return self.loss(scale(unit, distance)) < self.level
 

@@ -1,0 +1,116 @@
+"""What measures are expected to take, and how time is shared among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from flatgauge import deadline
+from flatgauge.errors import FlatgaugeError
+from flatgauge.measures.effort import LOOKING
+from flatgauge.measures.registry import Gradients
+from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.objective import Objective
+from flatgauge.requests import Plan
+from flatgauge.vectors import gradient_of
+
+# A gradient is timed again where it was quick: the first one also warms up.
+QUICK = 1.0
+# How much longer than expected a measure may take before others are thought of.
+SLACK = 1.5
+# The same of a first estimate.
+MARGIN = 1.25
+
+
+class Expected(NamedTuple):
+    """Seconds that a measure takes, and that it takes until there is an estimate."""
+
+    whole: float
+    first: float
+
+
+def admitted(left: float, expected: Sequence[Expected | None]) -> list[int]:
+    """Which of them have time for a first estimate; those that need least come first.
+
+    >>> admitted(10.0, [Expected(20.0, 6.0), Expected(9.0, 1.0), None])
+    [0, 1, 2]
+    >>> admitted(10.0, [Expected(20.0, 9.0), Expected(9.0, 1.0), None])
+    [1, 2]
+    """
+    firsts = [0.0 if one is None else MARGIN * one.first for one in expected]
+    found: list[int] = []
+    for place in sorted(range(len(firsts)), key=lambda place: firsts[place]):
+        if firsts[place] > left:
+            break
+        left -= firsts[place]
+        found.append(place)
+    return sorted(found)
+
+
+def allowance(
+    left: float, expected: Expected | None, later: Sequence[Expected | None]
+) -> float:
+    """The seconds that a measure may take of those that are left.
+
+    Args:
+        left: seconds to the end of the budget.
+        expected: what it may take, if that is known.
+        later: the same of those that come after it.
+
+    >>> short, long = Expected(10.0, 0.0), Expected(40.0, 0.0)
+    >>> allowance(100.0, short, [long] * 3), allowance(100.0, long, [long] * 3)
+    (25.0, 60.0)
+    """
+    if left == math.inf:
+        return left
+    mine = Expected(0.0, 0.0) if expected is None else expected
+    later = [later[place] for place in admitted(left - MARGIN * mine.first, later)]
+    firsts = MARGIN * sum(one.first for one in [mine, *later] if one is not None)
+    free = max(left - firsts, 0.0)
+    even = free / (len(later) + 1)
+    wanted = SLACK * mine.whole - MARGIN * mine.first
+    return MARGIN * mine.first + max(even, min(wanted, free - len(later) * even / 2))
+
+
+def cheap_first(expected: Mapping[str, Expected | None]) -> list[str]:
+    """The requests by what they take; those that are not known come last."""
+    costs = {r: math.inf if s is None else s.whole for r, s in expected.items()}
+    return sorted(costs, key=lambda request: costs[request])
+
+
+def expected_seconds(
+    work: Workbench, plans: Mapping[str, Plan]
+) -> Iterator[tuple[str, Expected | None]]:
+    """By request, the gradients that it takes, times the time of one."""
+    gradient = gradient_seconds(work.objective)
+    # What can be known at once comes first, in case that there is no time for the rest.
+    by_look = sorted(plans.items(), key=lambda item: item[1][0].effort in LOOKING)
+    for request, (info, options) in by_look:
+        deadline.check()
+        try:
+            effort = None if info.effort is None else info.effort(work, options)
+        except (FlatgaugeError, NotApplicable):
+            # It does not apply, and says so in no time.
+            effort = Gradients(0.0, 0.0)
+        if effort is not None:
+            yield request, Expected(*(gradient * one for one in effort))
+
+
+def gradient_seconds(objective: Objective) -> float:
+    """The seconds of one gradient, by that of the first batch."""
+
+    def once() -> float:
+        started = deadline.clock()
+        with objective.isolated():
+            batch = objective.first_batch()
+            leaves = objective.leaves()
+            slope = gradient_of(objective.batch_total(leaves, batch), leaves)
+            # Waits for the device.
+            float(next(iter(slope.values())).sum())
+        return deadline.clock() - started
+
+    taken = once()
+    if taken < QUICK:
+        taken = once()
+    return taken * objective.sample_count / max(objective.batch_sizes[0], 1)
