@@ -24,6 +24,7 @@ PLACES = {
     "curvature/products.py",
     "curvature/joining.py",
     "curvature/samples.py",
+    "resampling.py",
     "symmetry/discover.py",
 }
 
