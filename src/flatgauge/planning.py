@@ -15,8 +15,9 @@ from flatgauge.objective import Objective
 from flatgauge.requests import Plan
 from flatgauge.vectors import gradient_of
 
-# A gradient is timed again where it was quick: the first one also warms up.
-QUICK = 1.0
+# A gradient is timed again, since the first one also warms up, unless it took this share
+# of the time that is left.
+AGAIN = 0.1
 # How much longer than expected a measure may take before others are thought of.
 SLACK = 1.5
 # The same of a first estimate.
@@ -111,6 +112,7 @@ def gradient_seconds(objective: Objective) -> float:
         return deadline.clock() - started
 
     taken = once()
-    if taken < QUICK:
-        taken = once()
+    found = deadline.current()
+    if found is None or taken < AGAIN * found.left:
+        taken = min(taken, once())
     return taken * objective.sample_count / max(objective.batch_sizes[0], 1)
