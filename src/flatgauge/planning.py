@@ -8,15 +8,17 @@ from typing import NamedTuple
 
 from flatgauge import deadline
 from flatgauge.errors import FlatgaugeError
-from flatgauge.measures.effort import LOOKING
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
 from flatgauge.requests import Plan
 from flatgauge.vectors import gradient_of
 
-# A gradient is timed again where it was quick: the first one also warms up.
-QUICK = 1.0
+# A gradient is timed again, since the first one also warms up, and the model is looked at,
+# unless that takes this share of the time that is left.
+AGAIN = 0.1
+# Gradients that it takes to see by what ways a model is measured.
+LOOKS = 15.0
 # How much longer than expected a measure may take before others are thought of.
 SLACK = 1.5
 # The same of a first estimate.
@@ -84,9 +86,9 @@ def expected_seconds(
 ) -> Iterator[tuple[str, Expected | None]]:
     """By request, the gradients that it takes, times the time of one."""
     gradient = gradient_seconds(work.objective)
-    # What can be known at once comes first, in case that there is no time for the rest.
-    by_look = sorted(plans.items(), key=lambda item: item[1][0].effort in LOOKING)
-    for request, (info, options) in by_look:
+    found = deadline.current()
+    work.may_look = found is None or LOOKS * gradient <= AGAIN * found.left
+    for request, (info, options) in plans.items():
         deadline.check()
         try:
             effort = None if info.effort is None else info.effort(work, options)
@@ -111,6 +113,7 @@ def gradient_seconds(objective: Objective) -> float:
         return deadline.clock() - started
 
     taken = once()
-    if taken < QUICK:
-        taken = once()
+    found = deadline.current()
+    if found is None or taken < AGAIN * found.left:
+        taken = min(taken, once())
     return taken * objective.sample_count / max(objective.batch_sizes[0], 1)

@@ -27,6 +27,8 @@ from flatgauge.results import Status
 PLANNING = 0.25
 # The share of a budget from which the time of a measure says something about others.
 TELLING = 0.02
+# How far one measure can be from what was expected and still speak for others.
+FARTHEST = 5.0
 # By how much a first estimate must be out of reach not to be tried, if there is time.
 HOPELESS = 3.0
 # Numbers of halves that can be compared.
@@ -44,7 +46,7 @@ class Schedule:
     first estimate, those that need least for it before others; the time beyond is shared
     evenly, or as it is expected to be used if half of an even share is left to every
     later one. Thus none keeps the others from their turn, and what one does not use is
-    left to those after it. Where measures took longer than expected, so will others.
+    left to those after it. Where measures took longer than expected, or less, so will others.
 
     Args:
         work: what the measures share.
@@ -199,11 +201,12 @@ class Schedule:
         """Compare what a measure took with what was expected."""
         expected = self.expected[request]
         if expected is not None and self.budget is not None:
-            if seconds > TELLING * self.budget:
+            if max(seconds, expected.whole) > TELLING * self.budget:
                 self._took += seconds
                 self._hoped += expected.whole
             if self._hoped > 0:
-                self._slower = max(1.0, self._took / self._hoped)
+                ratio = self._took / self._hoped
+                self._slower = min(max(ratio, 1 / FARTHEST), FARTHEST)
 
     def _now(self, request: str) -> Expected | None:
         """What a measure is expected to take, by what those before it took."""

@@ -45,7 +45,7 @@ def of_diagonal(
     work: Workbench, objective: Objective, curvature: str, probes: int
 ) -> Gradients:
     """A diagonal of a Hessian or a Gauss-Newton matrix."""
-    method = work.method(objective, curvature)
+    method = _method(work, objective, curvature)
     if method == "exact":
         passes = PASS * backward_passes(objective)
         return Gradients(passes, passes)
@@ -59,7 +59,9 @@ def of_diagonal(
 
 def of_sharpness(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """A diagonal, and sums of it."""
-    objective = work.surrogate(options["surrogate"])
+    objective = work.objective
+    if work.may_look:
+        objective = work.surrogate(options["surrogate"])
     return of_diagonal(work, objective, options["curvature"], options["probes"])
 
 
@@ -74,7 +76,7 @@ def of_balancing(work: Workbench, options: Mapping[str, Any]) -> Gradients:
 
 def of_trace(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """The exact diagonal, or all of the probes that are allowed."""
-    if work.method(work.objective, "hessian") in EXACT_METHODS:
+    if _method(work, work.objective, "hessian") in EXACT_METHODS:
         return of_diagonal(work, work.objective, "hessian", 0)
     each = _probe(work.objective)
     return Gradients(each * options["max_products"], 2 * each)
@@ -118,6 +120,11 @@ def of_bound(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     return Gradients(found.whole + options["samples"] / 2, found.first + 2)
 
 
+def _method(work: Workbench, objective: Objective, curvature: str) -> str:
+    """How a diagonal is computed, or how that of a large model mostly is."""
+    return work.method(objective, curvature) if work.may_look else "hutchinson"
+
+
 def _probe(objective: Objective) -> float:
     """A product with random signs."""
     return PRODUCT + SIGNS / objective.sample_count
@@ -135,7 +142,3 @@ def _transposes(work: Workbench) -> float:
     )
     rows = size(work.objective.parameters) * work.objective.sample_count
     return 4 * products / max(6 * rows, 1)
-
-
-LOOKING = (of_sharpness, of_balancing, of_trace, of_descent, of_bound)
-"""Those that look at the model first, which takes some gradients itself."""

@@ -54,6 +54,8 @@ class Workbench:
     def __init__(self, objective: Objective, seed: int = 0):
         self.objective = objective
         self.seed = seed
+        # Whether plans may look at the model, which takes some gradients.
+        self.may_look = True
         self._store: dict[Hashable, Any] = {}
         self._operators: list[Hessian] = []
 
