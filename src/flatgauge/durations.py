@@ -38,7 +38,7 @@ def budget_seconds(budget: float | int | str) -> float:
 def time_shown(seconds: float) -> str:
     """Seconds for people.
 
-    >>> time_shown(0.25), time_shown(75), time_shown(7260)
+    >>> time_shown(0.25), time_shown(75.0), time_shown(7260.0)
     ('0.2 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 10:
