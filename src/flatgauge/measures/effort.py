@@ -1,8 +1,7 @@
 """About how many gradients measures take, for plans.
 
-The numbers are medians over five networks on a CPU (two perceptrons, one of them with
-kinks, a convolutional network with batch normalization, a transformer and an LSTM) from
-`python -m benchmarks.efforts`; single ones were up to a factor of two off.
+They are rough: rounded from one run of `python -m benchmarks.efforts` on a CPU, which shows
+how far off they are for five small networks. A plan corrects itself by what measures take.
 """
 
 from __future__ import annotations
