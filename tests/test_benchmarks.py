@@ -27,6 +27,7 @@ def measure_tiny(path, *more):
     return rows_of(path)
 
 
+@pytest.mark.slow
 def test_the_rows_of_a_tiny_network_are_stored_and_drawn(tmp_path, monkeypatch):
     monkeypatch.delitem(networks.TINY, "gpt2")
     names = ["gradient", "product", "eigenvalue", "default set", "long run"]

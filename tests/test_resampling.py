@@ -26,6 +26,7 @@ def linear(x: torch.Tensor, **keywords) -> fg.Objective:
     return fg.Objective(model, (x, torch.zeros(len(x), 1)), "mse", **keywords)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 17])
 def test_the_mean_square_is_the_variance_over_draws_of_the_data(count):
     random = torch.Generator().manual_seed(0)
@@ -42,6 +43,7 @@ def test_the_mean_square_is_the_variance_over_draws_of_the_data(count):
     assert torch.tensor(values).var() == pytest.approx(truth, rel=0.5)
 
 
+@pytest.mark.slow
 def test_over_all_splits_it_is_the_classical_standard_error():
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).double()
     each = 2 * x.square().sum(1)

@@ -53,7 +53,7 @@ def memory_budget(device: torch.device, given: int | None) -> int:
     return max(0, given - used)
 
 
-def bytes_of(amount: float | str | None) -> int | None:
+def bytes_of(amount: int | float | str | None) -> int | None:
     """An amount of memory in bytes: a number, or words such as "12.5GiB".
 
     >>> bytes_of("1.5GiB"), bytes_of("2 MB"), bytes_of(4096)

@@ -87,7 +87,7 @@ class Objective:
         params: Callable[[str], bool] | None = None,
         forward: Forward | None = None,
         precision: str = "ieee",
-        memory: float | str | None = None,
+        memory: int | float | str | None = None,
         derivatives: str = CHECKED,
     ):
         _check_choice("derivatives", derivatives, CHECKED, AS_GIVEN)

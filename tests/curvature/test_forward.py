@@ -11,7 +11,7 @@ CODE = """
 import torch, flatgauge as fg
 data = torch.ones(2, 3), torch.tensor([0, 1])
 objective = fg.Objective(torch.nn.Linear(3, 2), data)
-fg.Hessian(objective, "jvp-of-gradient") @ objective.parameters
+fg.Hessian(objective, "reverse-over-forward") @ objective.parameters
 """
 
 

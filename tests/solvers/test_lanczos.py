@@ -30,7 +30,9 @@ SPECTRA = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(torch.float64, marks=pytest.mark.slow), torch.float32]
+)
 @pytest.mark.parametrize("name", SPECTRA)
 def test_the_error_never_exceeds_its_bound(name, dtype):
     operator = operator_with(SPECTRA[name], dtype=dtype)
@@ -103,7 +105,14 @@ def test_the_bound_vanishes_with_tight_convergence(name):
 
 
 @pytest.mark.parametrize("name", SPECTRA)
-@pytest.mark.parametrize("which", ["largest", "smallest", "both"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "largest",
+        pytest.param("smallest", marks=pytest.mark.slow),
+        pytest.param("both", marks=pytest.mark.slow),
+    ],
+)
 def test_several_eigenvalues_are_counted_with_multiplicity(name, which):
     operator = operator_with(SPECTRA[name])
     true = exact(operator)

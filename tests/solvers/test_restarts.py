@@ -103,6 +103,7 @@ def test_within_the_budget_nothing_changes():
     assert (held.value, held.error_bound) == (free.value, free.error_bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", SPECTRA)
 @pytest.mark.parametrize("rows", [6, 9])
@@ -137,6 +138,7 @@ def test_every_step_of_every_spectrum_is_within_its_bound(
     assert abs(found.smallest - true[0]) <= found.smallest_error_bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["largest", "smallest", "both"])
 def test_several_eigenvalues(which):
     for name in ("network", "triple", "dominant negative"):
