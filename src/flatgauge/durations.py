@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Real
 
 from flatgauge.errors import OptionError
 
 UNITS = {"h": 3600.0, "min": 60.0, "s": 1.0}
 WRITTEN = re.compile(
-    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<min>\d+(?:\.\d+)?)min)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<min>\d+(?:\.\d+)?)m(?:in)?)?"
+    r"(?:(?P<s>\d+(?:\.\d+)?)s?)?"
 )
 
 
@@ -25,7 +27,7 @@ def budget_seconds(budget: float | int | str) -> float:
         if match is not None and match[0]:
             parts = match.groupdict(default="0")
             seconds = sum(UNITS[unit] * float(parts[unit]) for unit in UNITS)
-    elif isinstance(budget, int | float) and not isinstance(budget, bool):
+    elif isinstance(budget, Real) and not isinstance(budget, bool):
         seconds = float(budget)
     if not seconds > 0:
         raise OptionError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -72,6 +73,14 @@ def bytes_of(amount: int | float | str | None) -> int | None:
 def in_words(tensors: Mapping[str, Tensor]) -> str:
     """What tensors take, in gibibytes."""
     return f"{sum(tensor.nbytes for tensor in tensors.values()) / 2**30:.3g} GiB"
+
+
+def empty_cache(device: torch.device) -> None:
+    """Give back what torch holds on a GPU without using it."""
+    if device.type == "cuda":
+        # Refused after some failures; then there is nothing to be gained.
+        with suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 class AllocatedBytes:

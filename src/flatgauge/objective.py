@@ -63,7 +63,7 @@ class Objective:
             by default those that require gradients.
         forward: callable(model, batch) -> outputs, instead of our own call.
         precision: "ieee", or "tf32" for coarser and faster float32 products on GPUs.
-        memory: of the device, in bytes or as "12GiB"; else half of what is free.
+        memory: of a GPU in all, of a CPU for what each operator keeps: bytes or "12GiB".
         derivatives: "checked" compares autograd's with differences of the loss on some
             samples, and refuses where they differ; "as given" takes its word.
 

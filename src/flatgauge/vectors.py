@@ -199,7 +199,8 @@ def derivative_errors(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        # On a CPU it has no type of its own.
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             raise OutOfMemoryError(
                 f"the {what} does not fit in memory ({first_line(error)}): use smaller "
                 "batches or a device with more memory."

@@ -307,3 +307,31 @@ def test_coupled_batches_are_never_joined():
     objective = fg.Objective(model, loader(parts))
     assert objective.coupled
     assert joined(objective, TRUTH, BUDGET) is objective
+
+
+def test_a_lone_batch_between_joined_ones_keeps_its_own_product():
+    x = torch.randint(0, 5, (10, 7), generator=torch.Generator().manual_seed(0))
+    y = torch.arange(10) % 3
+    lengths = [5, 5, 7, 5, 5]
+    parts = [
+        (x[2 * i : 2 * i + 2, :n], y[2 * i : 2 * i + 2]) for i, n in enumerate(lengths)
+    ]
+    objective = fg.Objective(Words().double(), loader(parts))
+    hessian, vector = fg.Hessian(objective), random_vector(objective)
+    truth = fg.Hessian(objective, "double-backward") @ vector
+    for _ in range(2):
+        assert_close(hessian @ vector, truth)
+    read = hessian.plan.objective
+    with read.isolated():
+        assert [batch.index for batch in read.batches()] == [0, 1, 2]
+
+
+class Words(nn.Module):
+    """The mean of word vectors, of any number of words."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.words(x).mean(1).tanh())

@@ -160,3 +160,33 @@ def test_the_gauss_newton_matrix_has_a_rival(rival):
     for found, truth in zip(matrix @ vectors, monkey, strict=True):
         assert_close(found, truth, 1e-12)
     assert set(matrix.plan.disagreement) == {"forward-and-reverse"}
+
+
+def test_where_the_first_batch_does_not_fit_nothing_is_tried(monkeypatch):
+    prepare, calls = DoubleBackward.prepare, []
+
+    def full(self, objective, batch):
+        calls.append(batch)
+        if len(calls) < 3 and len(batch.targets) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return prepare(self, objective, batch)
+
+    objective = CASES["mlp"].objective()
+    vector = random_vector(objective)
+    truth = fg.Hessian(objective, TRUTH) @ vector
+    monkeypatch.setattr(DoubleBackward, "prepare", full)
+    hessian = fg.Hessian(objective)
+    assert_close(hessian @ vector, truth)
+    assert "does not fit" in hessian.plan.reason
+
+
+def test_what_breaks_the_plan_breaks_one_measure_only(monkeypatch):
+    def broken(self, objective, batch):
+        raise RuntimeError("no rule for this")
+
+    monkeypatch.setattr(DoubleBackward, "prepare", broken)
+    report = fg.measure(
+        CASES["mlp"].objective(), "hessian-spectral-norm", "spectral-norm-product"
+    )
+    assert report["hessian-spectral-norm"].status is fg.Status.NOT_APPLICABLE
+    assert report["spectral-norm-product"].status.trusted

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 from cases import CASES, assert_close, random_vector
+from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.plan import Plan
@@ -15,6 +16,7 @@ from flatgauge.curvature.products import Products
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.samples import sample_length
 from flatgauge.errors import OutOfMemoryError
+from flatgauge.vectors import derivative_errors
 
 X, Y = CASES["mlp"].data(12)
 
@@ -119,7 +121,7 @@ def test_where_one_sample_does_not_fit_it_says_so(objective):
 def test_batches_that_belong_together_are_not_cut():
     objective = CASES["resnet-train"].objective()
     assert objective.coupled
-    with pytest.raises(OutOfMemoryError, match="belong together"):
+    with pytest.raises(OutOfMemoryError, match="cannot be cut"):
         by(Counted(size=1), objective)([random_vector(objective)])
 
 
@@ -173,3 +175,32 @@ def test_memory_is_given_in_words():
     for amount in ("much", "-1GiB", "1.5GiBs"):
         with pytest.raises(fg.FlatgaugeError, match=r"memory= is .*'12GiB'"):
             fg.Objective(CASES["mlp"].model(), data, memory=amount)
+
+
+class Weighted(nn.Module):
+    """Weights a sample by a list beside it, which no slice of tensors cuts."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 3).double()
+
+    def forward(self, x, weights):
+        return self.body(x) * torch.tensor(weights[: len(x)]).double()[:, None]
+
+
+def test_batches_with_lists_are_not_cut():
+    batch = ((X, [float(1 + i) for i in range(len(X))]), Y)
+    objective = fg.Objective(Weighted(), [batch], derivatives="as given")
+    with pytest.raises(OutOfMemoryError, match="cannot be cut"):
+        by(Counted(size=3), objective)([random_vector(objective)])
+
+
+def test_drawn_targets_are_not_drawn_again_for_pieces(objective):
+    drawn = fg.Fisher(objective, "true", samples=1)
+    assert not drawn.plan.route.cuts
+    assert fg.Fisher(objective, "true").plan.route.cuts
+
+
+def test_a_processor_without_memory_has_no_type_of_error():
+    with pytest.raises(OutOfMemoryError), derivative_errors("Hessian"):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")

@@ -56,7 +56,8 @@ class Fisher(CurvatureOperator):
                 "gradients of their own: use mode='eval', and a network and loss that "
                 "take each sample by itself."
             )
-        route = _Rows(objective.loss, kind, samples, seed)
+        # Pieces of a batch would draw other targets.
+        route = _Rows(objective.loss, kind, samples, seed, cuts=samples is None)
         super().__init__(objective, route, memory_budget=memory_budget)
 
 
@@ -68,6 +69,7 @@ class _Rows(Route):
     kind: str
     samples: int | None
     seed: int
+    cuts: bool
 
     name = "rows"
     matrix = "Fisher"

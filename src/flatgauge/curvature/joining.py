@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -146,7 +147,7 @@ def _structure(value: Any) -> Any:
 
 def _joined(index: int, group: list[Batch]) -> Batch:
     if len(group) == 1:
-        return group[0]
+        return replace(group[0], index=index)
     inputs = concatenated([batch.inputs for batch in group])
     targets = concatenated([batch.targets for batch in group])
     return Batch(index, (inputs, targets), inputs, targets)

@@ -24,8 +24,8 @@ from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
 from flatgauge.curvature.samples import double
 from flatgauge.data import Batch, few_samples, map_batch
-from flatgauge.errors import FlatgaugeError
-from flatgauge.memory import KEPT_SHARE, kept_bytes
+from flatgauge.errors import FlatgaugeError, OutOfMemoryError
+from flatgauge.memory import KEPT_SHARE, empty_cache, kept_bytes
 from flatgauge.objective import Objective
 from flatgauge.vectors import first_line, gaussian, generator
 
@@ -104,6 +104,19 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
         return Plan(objective, right, right, "nothing was found to be faster on a CPU")
     if expect < SOUGHT_FROM:
         return Plan(objective, right, right, "for few products")
+    try:
+        return _sought(objective, truth, expect, budget)
+    except (torch.OutOfMemoryError, OutOfMemoryError):
+        pass
+    # Outside of the handler, whose traceback holds on to what was computed.
+    empty_cache(objective.device)
+    reason = "the first batch does not fit, so that nothing was tried"
+    return Plan(objective, right, right, reason)
+
+
+def _sought(objective: Objective, truth: str, expect: int, budget: int) -> Plan:
+    """What pays on a GPU."""
+    right = ROUTES[truth]()
     with objective.isolated():
         recorded = KeptCudaGraph(right)
         if budget > 0:

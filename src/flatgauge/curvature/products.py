@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
+from functools import partial
 from typing import final
 
 import torch
 
 from flatgauge import deadline
+from flatgauge.curvature.agreement import COARSE, COARSE_TF32
 from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.data import Batch
+from flatgauge.data import Batch, leading_size, made_of_tensors
 from flatgauge.errors import LossError, OutOfMemoryError
 from flatgauge.isolation import on_device
-from flatgauge.memory import KEPT_SHARE, in_words, kept_bytes, memory_budget
+from flatgauge.memory import (
+    KEPT_SHARE,
+    empty_cache,
+    in_words,
+    kept_bytes,
+    memory_budget,
+)
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add_into, derivative_errors, first_line, scale
 
@@ -65,6 +72,11 @@ class CurvatureOperator(SymmetricOperator):
         self._products: Products | None = None
 
     @property
+    def planned(self) -> Plan | None:
+        """The plan, if there is one yet."""
+        return None if self._products is None else self._products.plan
+
+    @property
     def plan(self) -> Plan:
         """How the products are made: made once, before the first of them."""
         return self._planned().plan
@@ -88,9 +100,10 @@ class CurvatureOperator(SymmetricOperator):
             if self._given is not None:
                 made = Plan(self.objective, self._given, self._given, "asked for")
             else:
-                made = plan(
-                    self.objective, self.truth, expect=self.expect, budget=budget
-                )
+                with derivative_errors(self.name):
+                    made = plan(
+                        self.objective, self.truth, expect=self.expect, budget=budget
+                    )
             self._products = Products(made, budget, self.name)
         return self._products
 
@@ -101,7 +114,8 @@ class Products:
 
     The first prepared batches that fit in the room for graphs are kept. Where the device
     runs out of memory, half of them are given up, then all, then batches are cut into
-    halves, quarters and so on, down to single samples.
+    halves, quarters and so on, down to single samples, if the losses of all halves are
+    found to add up.
 
     Args:
         plan: batches and routes.
@@ -156,10 +170,10 @@ class Products:
         if self._complete:
             yield from self._kept.values()
             return
-        for batch in self.plan.objective.batches():
+        for number, batch in enumerate(self.plan.objective.batches()):
             deadline.check()
             for place, piece in enumerate(self._pieces(batch)):
-                key = (batch.index, place)
+                key = (number, place)
                 yield self._kept[key] if key in self._kept else self._made(key, piece)
         self._complete = not self._full
 
@@ -199,22 +213,41 @@ class Products:
         if self._kept:
             for key in list(self._kept)[len(self._kept) // 2 :]:
                 del self._kept[key]
-        elif objective.coupled or self._cuts >= self._most_samples():
-            what = "one sample"
-            if objective.coupled:
-                what = "a batch whose samples belong together"
+        elif self._cuts < self._most_cuts():
+            self._cuts *= 2
+        else:
+            what = "a batch that cannot be cut" if self._cuts == 1 else "one sample"
             raise OutOfMemoryError(
                 f"the {self.name} product of {what} does not fit beside parameters of "
-                f"{in_words(objective.parameters)} ({reason}): use a device "
-                "with more memory, smaller inputs, or fewer parameters by params=."
+                f"{in_words(objective.parameters)} ({reason}): use a device with more "
+                "memory, smaller batches, or fewer parameters by params=."
             )
-        else:
-            self._cuts *= 2
-        if objective.device.type == "cuda":
-            # Refused after some failures; then there is nothing to be gained.
-            with suppress(RuntimeError):
-                torch.cuda.empty_cache()
+        empty_cache(objective.device)
 
-    def _most_samples(self) -> int:
-        with self.plan.objective.isolated():
-            return max(map(sample_length, self.plan.objective.batches()))
+    def _most_cuts(self) -> int:
+        """The samples of the largest batch; 1 where pieces would not be the same."""
+        objective = self.plan.objective
+        if objective.coupled or not self.plan.route.cuts:
+            return 1
+        with objective.isolated():
+            batches = list(objective.batches())
+            if not all(map(partial(_adds_up, objective), batches)):
+                return 1
+        return max(map(sample_length, batches))
+
+
+def _adds_up(objective: Objective, batch: Batch) -> bool:
+    """Whether the losses of the halves of a batch are that of the whole."""
+    length = leading_size(batch.whole)
+    if length is None or not made_of_tensors(batch.whole):
+        return False
+    if length < 2:
+        return length == 1
+    halves = slice(0, length // 2), slice(length // 2, None)
+    with torch.no_grad():
+        whole, one, other = (
+            float(objective.batch_total(objective.parameters, part))
+            for part in (batch, *(take_samples(batch, half) for half in halves))
+        )
+    allowed = COARSE_TF32 if objective.precision == "tf32" else COARSE[objective.dtype]
+    return abs(one + other - whole) <= allowed * max(abs(one) + abs(other), abs(whole))

@@ -120,6 +120,10 @@ def normalized_sharpness_direct(
         "loss": objective.loss.name,
         "method": diagonal.method,
     }
+    if noisy.stopped is not None:
+        # The draws tell nothing of what the descent had still to gain.
+        message = noisy.stopped.after("in the descent, above its end")
+        return Outcome(value, Status.NOT_CONVERGED, message, None, details)
     if found.stopped is not None:
         message = found.stopped.after("among the draws for the value")
         return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)

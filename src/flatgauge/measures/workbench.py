@@ -79,8 +79,8 @@ class Workbench:
         found = {}
         new = [0] * (len(self._operators) - len(counts))
         for operator, before in zip(self._operators, [*counts, *new], strict=True):
-            if operator.products > before:
-                found[operator.objective.loss.name] = operator.plan.to_dict()
+            if operator.products > before and operator.planned is not None:
+                found[operator.objective.loss.name] = operator.planned.to_dict()
         return {"routes": found} if found else {}
 
     def surrogate(self, choice: str) -> Objective:

@@ -72,6 +72,8 @@ class NoiseScales:
     """
 
     def __init__(self, objective: Objective, matrices: dict[str, Matrices], lam: float):
+        # What ended a descent before its last step.
+        self.stopped: OutOfTime | None = None
         self.objective = objective
         self.matrices = matrices
         self.lam = lam
@@ -95,7 +97,8 @@ class NoiseScales:
             adam.param_groups[0]["lr"] = RATE * (1 - step / steps)
             try:
                 drawn = [self._pair(leaves, random)[1] for _ in range(PAIRS)]
-            except OutOfTime:
+            except OutOfTime as stop:
+                self.stopped = stop
                 break
             slopes = [sum(parts) / PAIRS for parts in zip(*drawn, strict=True)]
             penalties = self._penalties(leaves)

@@ -20,6 +20,7 @@ class Route(ABC):
         replays: whether what is kept is a recording: products run no code of the model,
             and it is of no use where the memory does not allow to keep it.
         failure: why it goes on without what it was to do better.
+        cuts: whether the products of the pieces of a batch add up to its own.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Route(ABC):
     keeps: ClassVar[bool] = False
     replays: bool = False
     failure: str = ""
+    cuts: bool = True
 
     def open(self, objective: Objective) -> None:  # noqa: B027 (most share nothing)
         """Make what all batches share, before what each of them keeps is counted."""
