@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import partial
 from typing import final
 
 import torch
@@ -229,11 +228,13 @@ class Products:
         objective = self.plan.objective
         if objective.coupled or not self.plan.route.cuts:
             return 1
+        most = 1
         with objective.isolated():
-            batches = list(objective.batches())
-            if not all(map(partial(_adds_up, objective), batches)):
-                return 1
-        return max(map(sample_length, batches))
+            for batch in objective.batches():
+                if not _adds_up(objective, batch):
+                    return 1
+                most = max(most, sample_length(batch))
+        return most
 
 
 def _adds_up(objective: Objective, batch: Batch) -> bool:
