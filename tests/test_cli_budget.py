@@ -40,7 +40,7 @@ def test_a_budget_and_halves_of_the_data(net, tmp_path, capsys):
         assert one.details["resamples"]["splits"] == 2
 
 
-@pytest.mark.parametrize("budget", ["soon", "0s", "5"])
+@pytest.mark.parametrize("budget", ["soon", "0s"])
 def test_other_budgets_are_bad_input(net, capsys, budget):
     command = ["measure", f"{net}:model", f"{net}:batches", *NAMES]
     assert main([*command, "--budget", budget]) == 2

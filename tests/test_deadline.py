@@ -40,7 +40,7 @@ def test_budgets_are_understood(written, seconds):
 
 @pytest.mark.parametrize(
     "written",
-    ["", "5", "5 minutes", "min", "30min1h", "-3s", 0, -1, math.nan, True, "0s"],
+    ["", "5 minutes", "min", "30min1h", "-3s", 0, -1, math.nan, True, "0s"],
 )
 def test_other_budgets_are_refused(written):
     with pytest.raises(OptionError, match="give seconds, or a time such as '90s'"):
