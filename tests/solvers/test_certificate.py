@@ -121,7 +121,7 @@ def test_a_smaller_probability_of_failure_asks_for_more():
     assert bounds[0] < bounds[-1]
 
 
-@pytest.mark.parametrize("rows", [6, SIZE])
+@pytest.mark.parametrize("rows", [6, pytest.param(SIZE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delta", [0.1, 0.5])
 def test_the_bound_fails_only_where_the_start_has_too_little_of_the_eigenvector(
     rows, delta

@@ -117,7 +117,7 @@ def test_the_error_never_exceeds_its_bound(name, dtype, rows):
             assert abs(found.smallest - true[0]) <= found.smallest_error_bound
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     rows=st.integers(6, 20),
     steps=st.integers(1, 60),
