@@ -18,7 +18,7 @@ from flatgauge.symmetry import discover
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from symmetry import models
+from support import models
 
 
 def llama() -> nn.Module:

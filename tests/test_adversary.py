@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, Case, _normal, mlp
+from support.cases import CASES, Case, _normal, mlp
 from torch import nn
 
 import flatgauge as fg
@@ -63,7 +63,7 @@ def test_negative_curvature_has_no_flattest_twin():
 
 @pytest.mark.slow
 def test_a_wide_resnet_is_sharpened():
-    from symmetry.models import wide_resnet
+    from support.models import wide_resnet
 
     torch.manual_seed(0)
     model = wide_resnet().double()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import CASES
+from support.cases import CASES
 from torch import nn
 
 import flatgauge as fg

@@ -8,10 +8,11 @@ from functools import wraps
 
 import pytest
 import torch
+from support.clocks import Clock, SlowLayer
+from support.untouched import global_state, model_state
 from torch import nn
 
 import flatgauge as fg
-from clocks import Clock, SlowLayer
 from flatgauge import deadline
 from flatgauge.errors import OptionError
 from flatgauge.measures.registry import Outcome, find_measure
@@ -19,7 +20,6 @@ from flatgauge.planning import Expected, admitted, allowance, cheap_first
 from flatgauge.progress import Lines, Observer
 from flatgauge.requests import DEFAULT
 from flatgauge.schedule import InterruptedWarning
-from untouched import global_state, model_state
 
 PARTIAL = "hessian-spectral-norm"
 EXACT = "fisher-rao-norm"

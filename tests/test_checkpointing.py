@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 import torch.utils.checkpoint
-from cases import assert_close, mlp
+from support.cases import assert_close, mlp
+from support.sound import data
 from torch import nn
 from torch.utils.checkpoint import (
     CheckpointFunction,
@@ -19,7 +20,6 @@ from torch.utils.checkpoint import (
 import flatgauge as fg
 from flatgauge.errors import ModelError
 from flatgauge.isolation import CHECKPOINT_RECORDERS, isolated
-from sound import data
 
 X, Y = data(0)
 SELECTIVE = partial(

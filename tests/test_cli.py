@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.stored import assert_alike
+from support.users import namespace, net
 
 import flatgauge as fg
 from flatgauge.cli import main
-from stored import assert_alike
-from users import namespace, net
 
 __all__ = ["net"]
 

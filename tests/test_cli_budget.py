@@ -6,13 +6,13 @@ import json
 from functools import wraps
 
 import pytest
+from support.users import net
 
 import flatgauge as fg
 from flatgauge.cli import main
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.deadline import Step
 from flatgauge.measures.registry import find_measure
-from users import net
 
 __all__ = ["net"]
 

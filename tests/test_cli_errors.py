@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.users import namespace, net
 
 from flatgauge.cli import main
 from flatgauge.results import Report
-from users import namespace, net
 
 __all__ = ["net"]
 

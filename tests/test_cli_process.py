@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.users import net
 
 import flatgauge
-from users import net
 
 __all__ = ["net"]
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from cases import CASES
+from support.cases import CASES
 
 import flatgauge as fg
 from flatgauge.comparison import _row

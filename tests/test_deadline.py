@@ -5,8 +5,8 @@ import signal
 import threading
 
 import pytest
+from support.clocks import Clock
 
-from clocks import Clock
 from flatgauge import deadline
 from flatgauge.deadline import Deadline, OutOfTime
 from flatgauge.durations import budget_seconds

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.unsound import Detached
 from torch import Tensor, nn
 
 from flatgauge.differences import examine, moved, scales_of
 from flatgauge.quotients import Verdict
 from flatgauge.vectors import Params
-from unsound import Detached
 
 POINT = {
     "w": torch.tensor([0.3, -1.2, 0.7], dtype=torch.float64),

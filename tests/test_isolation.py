@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 import torch
+from support.untouched import disturb, global_state
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from flatgauge.errors import ModelError
 from flatgauge.isolation import isolated, private_copy
-from untouched import disturb, global_state
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, assert_close, mlp, random_vector
+from support.cases import CASES, assert_close, mlp, random_vector
 from torch import nn
 from torch.nn.utils import parametrizations
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import mlp
+from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, NETWORK_CASES, assert_close, known, known_network, mlp
+from support.cases import CASES, NETWORK_CASES, assert_close, known, known_network, mlp
+from support.fifty import X, Y, batches, net, plain
+from support.untouched import model_state
 
 import flatgauge as fg
-from fifty import X, Y, batches, net, plain
 from flatgauge.errors import (
     LossError,
     NonFiniteError,
     VectorError,
 )
 from flatgauge.vectors import norm, scale
-from untouched import model_state
 
 
 @pytest.mark.parametrize("name", NETWORK_CASES)

@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, assert_close
+from support.cases import CASES, assert_close
+from support.fifty import Table, X, Y, net, plain
+from support.untouched import global_state
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import flatgauge as fg
-from fifty import Table, X, Y, net, plain
 from flatgauge.errors import (
     LossError,
 )
-from untouched import global_state
 
 
 class Several(nn.Module):

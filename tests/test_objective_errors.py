@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 import torch
+from support.fifty import Table, X, Y, batches, net
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import flatgauge as fg
-from fifty import Table, X, Y, batches, net
 from flatgauge.errors import (
     DataError,
     LossError,

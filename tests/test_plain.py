@@ -9,7 +9,13 @@ def test_without_type_checks():
     folder = Path(__file__).parent
     options = ["-q", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(folder / "plain_checks.py")],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            str(folder / "support" / "plain_checks.py"),
+        ],
         cwd=folder.parent,
         capture_output=True,
         text=True,

@@ -7,14 +7,14 @@ import math
 
 import pytest
 import torch
-from cases import CASES
+from support.cases import CASES
+from support.untouched import global_state
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import flatgauge as fg
 from flatgauge.errors import DataError, OptionError
 from flatgauge.resampling import Splits, data_uncertainty
-from untouched import global_state
 
 TRACE = "hessian-trace"
 

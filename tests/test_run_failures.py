@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES
+from support.cases import CASES
 
 import flatgauge as fg
 from flatgauge.errors import NotConvergedError, OptionError

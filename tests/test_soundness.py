@@ -5,17 +5,17 @@ from contextlib import suppress
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import mlp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import sound
+from support.cases import mlp
+from support.unsound import PARTS, Cube
 from torch import nn
 
 import flatgauge as fg
-import sound
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.report.sections import provenance
 from flatgauge.results import Provenance
-from unsound import PARTS, Cube
 
 X, Y = sound.data(0)
 WRONG = r"derivatives are not those of the loss .*{}.*derivatives=\"as given\""

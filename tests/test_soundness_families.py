@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from support import sound
+from support.unsound import PARTS, StraightThrough
 from torch import nn
 
 import flatgauge as fg
-import sound
 from flatgauge.errors import LossError, ModelError
-from unsound import PARTS, StraightThrough
 
 transformers: Any = pytest.importorskip("transformers")
 WORDS: dict[str, Any] = {"vocab_size": 31, "pad_token_id": 0}

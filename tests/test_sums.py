@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import mlp
+from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg

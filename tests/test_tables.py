@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import CASES
+from support.cases import CASES
 
 import flatgauge as fg
 from flatgauge.tables import html_table

@@ -13,12 +13,12 @@ from itertools import count
 
 import torch
 import torch.nn.functional as F
-from cases import Gpt, Recurrent, Residual, mlp
+from support.cases import Gpt, Recurrent, Residual, mlp
+from support.untouched import model_state
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import flatgauge as fg
-from untouched import model_state
 
 SAMPLES = 12
 LAYOUTS = {"one": [12], "many": [3, 3, 3, 3], "uneven": [5, 1, 4, 2]}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, mlp
+from support.cases import CASES, mlp
 from torch import nn
 
 import flatgauge as fg

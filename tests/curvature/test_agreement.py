@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from cases import CASES, random_vector
+from support.cases import CASES, random_vector
 
 from flatgauge.curvature.agreement import check_product, difference
 from flatgauge.vectors import scale

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, assert_close
+from support.cases import CASES, assert_close
 
 import flatgauge as fg
 from flatgauge.curvature.compose import Compressed, Scaled, Shifted

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import mlp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, NETWORK_CASES, assert_close, known, known_network
+from support.cases import CASES, NETWORK_CASES, assert_close, known, known_network
 from torch import nn
 
 import flatgauge as fg

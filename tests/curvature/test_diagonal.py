@@ -2,11 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, assert_close, mlp
-from torch import nn
-
-import flatgauge as fg
-from curvature.affine_networks import (
+from support.affine_networks import (
     AFFINE,
     NOT_AFFINE,
     SequenceFirst,
@@ -14,6 +10,10 @@ from curvature.affine_networks import (
     data,
     image,
 )
+from support.cases import CASES, assert_close, mlp
+from torch import nn
+
+import flatgauge as fg
 from flatgauge.curvature import taps
 from flatgauge.curvature.dense import dense_diagonal, dense_gauss_newton
 from flatgauge.errors import LossError, ModelError, OptionError

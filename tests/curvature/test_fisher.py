@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import (
+from support.cases import (
     CASES,
     NETWORK_CASES,
     assert_close,

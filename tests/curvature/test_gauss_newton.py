@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, assert_close, mlp, random_vector
+from support.cases import CASES, assert_close, mlp, random_vector
 from torch import nn
 
 import flatgauge as fg

@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import (
+from support.cases import (
     CASES,
     NETWORK_CASES,
     assert_close,

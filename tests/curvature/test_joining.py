@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import assert_close
+from support.cases import assert_close
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError, VectorError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from cases import CASES
+from support.cases import CASES
+from support.clocks import Clock
 
 import flatgauge as fg
-from clocks import Clock
 from flatgauge import deadline
 from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.diagonal_methods import hutchinson_replicates

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import CASES, assert_close, lenet, mlp
+from support.cases import CASES, assert_close, lenet, mlp
 from torch import nn
 
 import flatgauge as fg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg

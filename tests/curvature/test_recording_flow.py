@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 
 import flatgauge as fg
 from flatgauge.curvature.routes import kept_cuda_graph, recording

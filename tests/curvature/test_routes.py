@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +18,6 @@ from fuzz.problems import Problem
 from fuzz.reference import Reference
 from fuzz.stems import Vector
 from fuzz.truth import Truth
-
-FORMS = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
 
 
 def linear_problem(weight, inputs, targets, loss=squares, mean="mse"):

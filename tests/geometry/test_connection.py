@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, random_vector
+from support.cases import CASES, random_vector
 
 import flatgauge as fg
 from flatgauge.errors import OptionError

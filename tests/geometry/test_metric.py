@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES
+from support.cases import CASES
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, assert_close, random_vector
+from support.cases import CASES, assert_close, random_vector
 
 import flatgauge as fg
 from flatgauge.errors import OptionError

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import KNOWN
+from support.cases import KNOWN
 
 from flatgauge.errors import LossError
 from flatgauge.losses import NAMED, resolve_loss

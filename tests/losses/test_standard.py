@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import assert_close
+from support.cases import assert_close
+from support.fifty import X, Y, batches, net
 from torch import nn
 
 import flatgauge as fg
-from fifty import X, Y, batches, net
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss, resolve_loss
 

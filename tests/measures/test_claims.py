@@ -12,9 +12,9 @@ from functools import cache
 
 import pytest
 import torch
-from cases import CASES, Attention, Case, _normal, mlp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import CASES, Attention, Case, _normal, mlp
 
 import flatgauge as fg
 from flatgauge.results import Measurement, Status

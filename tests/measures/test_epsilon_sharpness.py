@@ -1,6 +1,6 @@
 import pytest
 import torch
-from cases import CASES, KNOWN, known, known_network
+from support.cases import CASES, KNOWN, known, known_network
 from torch import nn
 
 import flatgauge as fg

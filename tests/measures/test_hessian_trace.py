@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, KNOWN, known, known_network
+from support.cases import CASES, KNOWN, known, known_network
 
 import flatgauge as fg
 from flatgauge.curvature.operator import SymmetricOperator

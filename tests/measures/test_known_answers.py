@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import KNOWN, NETWORK_CASES, known, known_network
+from support.cases import KNOWN, NETWORK_CASES, known, known_network
 
 import flatgauge as fg
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from cases import CASES, known_network, mlp
+from support.cases import CASES, known_network, mlp
 from torch import nn
 
 import flatgauge as fg

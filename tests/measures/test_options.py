@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pytest
-from cases import CASES
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import CASES
 
 import flatgauge as fg
 from flatgauge.errors import OptionError

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from cases import CASES, known_network, mlp
+from support.cases import CASES, known_network, mlp
 from torch import nn
 
 import flatgauge as fg

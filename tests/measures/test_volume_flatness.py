@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from cases import CASES, known_network
+from support.cases import CASES, known_network
 from torch import nn
 
 import flatgauge as fg

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.synthetic_paper import PAPER, descend, runs
 
 from papers import compare
 from papers.experiment import Context, Paper, Run, Tolerance
 from papers.runner import main
-from synthetic_paper import PAPER, descend, runs
 
 CPU = Context(quick=False, data=None, device=torch.device("cpu"))
 

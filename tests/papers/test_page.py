@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.synthetic_paper import runs
 
 from papers.experiment import Results
 from papers.page import agrees, number, provenance, run_again, side_by_side, table
-from synthetic_paper import runs
 
 
 @pytest.mark.parametrize(

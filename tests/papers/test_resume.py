@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-from stored import without_times
-from synthetic_paper import SECOND_WRITE
+from support.stored import without_times
+from support.synthetic_paper import SECOND_WRITE
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

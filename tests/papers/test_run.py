@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from support.synthetic_paper import PAPER
 
 from papers.run import main
-from synthetic_paper import PAPER
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.stored import without_times
+from support.synthetic_paper import PAPER, runs
 
 from papers.experiment import Paper, Run
 from papers.runner import main
-from stored import without_times
-from synthetic_paper import PAPER, runs
 
 
 def run(paper: Paper, *words: object) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.stored import assert_alike
 from torch import nn
 
 import flatgauge as fg
@@ -31,7 +32,6 @@ from papers.tsuzuku2019.run import (
     estimate,
     small_network,
 )
-from stored import assert_alike
 
 HOME = ROOT / "tsuzuku2019"
 QUICK = Context(True, None, torch.device("cpu"))

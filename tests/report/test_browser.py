@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.pages import CHROMIUM, full, look, measurement, provenance, small
 
 from flatgauge.report.page import render
 from flatgauge.report.words import number
 from flatgauge.results import Report
-from pages import CHROMIUM, full, look, measurement, provenance, small
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 

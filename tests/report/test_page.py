@@ -5,14 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-
-from flatgauge.report.audit_table import movements
-from flatgauge.report.figures import figures
-from flatgauge.report.page import fragment, render
-from flatgauge.report.verdict import verdict
-from flatgauge.report.words import number
-from flatgauge.results import Report, Status
-from pages import (
+from support.pages import (
     REQUESTS,
     Text,
     audit_row,
@@ -22,6 +15,13 @@ from pages import (
     small,
     strings,
 )
+
+from flatgauge.report.audit_table import movements
+from flatgauge.report.figures import figures
+from flatgauge.report.page import fragment, render
+from flatgauge.report.verdict import verdict
+from flatgauge.report.words import number
+from flatgauge.results import Report, Status
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import KNOWN as KNOWN_ANSWERS
 
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.balancing import balance, gradient_descent_balance
 
-ANSWERS = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
+ANSWERS = KNOWN_ANSWERS
 ALPHA = [[1, 2, 1 / 2], [1 / 4, 3, 1]]
 BETA = [[1, 1 / 4, 4], [9, 1 / 9, 1]]
 KNOWN = float(

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.spectra import network_like, operator_with, within
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers import basis as basis_module
@@ -12,7 +13,6 @@ from flatgauge.solvers.basis import BLOCK, FEWEST_ROWS, Basis, Room, room_for
 from flatgauge.solvers.ferry import Ferry
 from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
-from solvers.spectra import network_like, operator_with, within
 
 WIDTH = 40
 ROW = 8 * WIDTH

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import betainc
+from support.spectra import exact, network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.basis import Room
 from flatgauge.solvers.certificate import DELTA, distance_above
 from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
 from flatgauge.vectors import generator
-from solvers.spectra import exact, network_like, operator_with
 
 
 def bound_of(run, dimension, floor, factor=1.0, delta=DELTA):

@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.spectra import exact, network_like, operator_with
 
 from flatgauge.solvers.deflation import ceilings_of, chain_from, first_pairs
 from flatgauge.solvers.krylov import random_start
 from flatgauge.vectors import generator
-from solvers.spectra import exact, network_like, operator_with
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.spectra import exact, network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError
@@ -10,7 +11,6 @@ from flatgauge.results import Status
 from flatgauge.solvers.density import quadrature, spectral_density
 from flatgauge.solvers.krylov import tridiagonalize
 from flatgauge.solvers.lanczos import largest_eigenvalue
-from solvers.spectra import exact, network_like, operator_with
 
 
 def test_moments_lie_within_their_standard_errors():

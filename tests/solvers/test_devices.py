@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES
+from support.cases import CASES
+from support.spectra import network_like, operator_with
 
 import flatgauge as fg
 from flatgauge.curvature.operator import DenseOperator
@@ -11,7 +12,6 @@ from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.power import power_method
 from flatgauge.solvers.trace import estimate_trace
-from solvers.spectra import network_like, operator_with
 
 pytestmark = [
     pytest.mark.gpu,

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.spectra import network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.errors import NonFiniteError
 from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
 from flatgauge.vectors import generator
-from solvers.spectra import network_like, operator_with
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from support.spectra import exact, network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError
@@ -14,7 +15,6 @@ from flatgauge.solvers import ritz
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.ritz import distance_beyond, extreme, run_lanczos
 from flatgauge.vectors import generator, ravel
-from solvers.spectra import exact, network_like, operator_with
 
 BULK = list(np.linspace(0.0, 1.0, 97))
 SPECTRA = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import CASES, known_network
+from support.cases import CASES, known_network
 
 from flatgauge.curvature.contractions import contractions
 from flatgauge.objective import Objective

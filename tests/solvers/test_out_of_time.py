@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.clocks import Clock, SlowOperator, spectrum
 
-from clocks import Clock, SlowOperator, spectrum
 from flatgauge import deadline
 from flatgauge.deadline import Deadline, OutOfTime
 from flatgauge.results import Status

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from cases import KNOWN
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import KNOWN
 from torch.distributions import Normal, kl_divergence
 
 from flatgauge.errors import OptionError

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.spectra import network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import NonFiniteError, OptionError
@@ -12,7 +13,6 @@ from flatgauge.results import Status
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.solvers.power import power_method
 from flatgauge.vectors import ravel
-from solvers.spectra import network_like, operator_with
 
 
 def diagonal(*values):

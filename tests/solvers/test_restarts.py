@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.spectra import exact, network_like, operator_with, within
 
 from flatgauge.results import Status
 from flatgauge.solvers import krylov
@@ -16,7 +17,6 @@ from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.spectrum import solve_spectrum
 from flatgauge.vectors import generator
-from solvers.spectra import exact, network_like, operator_with, within
 
 BULK = list(np.linspace(0.0, 1.0, 97))
 SPECTRA = {

@@ -5,6 +5,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from support.spectra import exact, network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.errors import OptionError
@@ -15,7 +16,6 @@ from flatgauge.solvers.krylov import Lanczos
 from flatgauge.solvers.lanczos import eigenvalues
 from flatgauge.solvers.spectrum import solve_spectrum
 from flatgauge.vectors import ravel, unravel
-from solvers.spectra import exact, network_like, operator_with
 
 
 def test_one_set_of_products_serves_all():

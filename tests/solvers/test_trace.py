@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.spectra import network_like, operator_with
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import NonFiniteError, OptionError
@@ -13,7 +14,6 @@ from flatgauge.solvers import hutchinson, trace
 from flatgauge.solvers.trace import Trace, estimate_trace
 from flatgauge.solvers.xtrace import XTrace
 from flatgauge.vectors import generator
-from solvers.spectra import network_like, operator_with
 
 POWER_LAW = 5.0 / np.arange(1, 301) * np.where(np.arange(300) % 5 == 3, -0.5, 1.0)
 EXPONENTIAL = np.exp(-np.arange(200) / 10.0)

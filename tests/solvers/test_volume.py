@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from cases import KNOWN
+from support.cases import KNOWN
 
 from flatgauge.errors import OptionError
 from flatgauge.results import Status

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.small_nets import assert_close, normal, params_of
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
@@ -15,7 +16,6 @@ from flatgauge.symmetry.attention import (
 )
 from flatgauge.symmetry.chain import with_parameters
 from flatgauge.symmetry.head_matrices import random_gl, random_rotary
-from symmetry.small_nets import assert_close, normal, params_of
 
 
 class Attention(nn.Module):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.small_nets import normal, params_of, randomized
 from torch import nn
 
 from flatgauge.errors import SymmetryError
@@ -11,7 +12,6 @@ from flatgauge.symmetry.batchnorm import (
     rescale_normalized_rows,
 )
 from flatgauge.symmetry.chain import Layer, with_parameters
-from symmetry.small_nets import normal, params_of, randomized
 
 
 def normalized_net(eps: float = 1e-5) -> nn.Sequential:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.small_nets import convnet, mlp, normal
 from torch import nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.branch import Branches, split_branches
-from symmetry.small_nets import convnet, mlp, normal
 
 shares = st.floats(0, 1, exclude_min=True)
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.small_nets import convnet, mlp, params_of
 from torch import nn
 from torch.nn.utils import parametrizations
 
 from flatgauge.errors import SymmetryError, VectorError
 from flatgauge.symmetry.chain import Chain, Layer, with_parameters
-from symmetry.small_nets import convnet, mlp, params_of
 
 
 class OwnForward(nn.Sequential):

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
+from support import models
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.symmetry.verify import perturbed, relative_change
-from symmetry import models
 
 
 def check(

@@ -6,12 +6,12 @@ import warnings
 
 import pytest
 import torch
+from support.hidden import INPUTS, Hidden, change
+from support.models import mlp
 from torch import Tensor
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry import SymmetryWarning, scale_rule, symmetries
-from symmetry.hidden import INPUTS, Hidden, change
-from symmetry.models import mlp
 
 
 class Cube(torch.autograd.Function):

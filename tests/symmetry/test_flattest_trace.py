@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.small_nets import hessian, mlp, normal, params_of, squared_loss
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.chain import Chain, Layer
 from flatgauge.symmetry.rescale import flattest_trace, rescale_layers
 from flatgauge.vectors import unravel
-from symmetry.small_nets import hessian, mlp, normal, params_of, squared_loss
 
 
 def block_diagonal(values: dict[str, float]) -> dict[str, torch.Tensor]:

@@ -8,12 +8,12 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
+from support.models import mlp, small_vit, wide_resnet
 from torch import nn
 
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.symmetry import symmetries
 from flatgauge.vectors import dot, norm
-from symmetry.models import mlp, small_vit, wide_resnet
 
 INPUTS = torch.randn(6, 5, generator=torch.Generator().manual_seed(0)).double()
 

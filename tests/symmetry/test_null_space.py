@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.models import mlp
 from torch import Tensor, nn
 
 from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.verify import numerical_dimension, perturbed
-from symmetry.models import mlp
 
 
 class Residual(nn.Module):

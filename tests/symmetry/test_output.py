@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.small_nets import assert_close, convnet, mlp, normal, params_of
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.chain import Chain, Layer, with_parameters
@@ -14,7 +15,6 @@ from flatgauge.symmetry.output import (
     shift_output_by_input,
 )
 from flatgauge.symmetry.rescale import rescale_nodes
-from symmetry.small_nets import assert_close, convnet, mlp, normal, params_of
 
 NET = mlp([2, 3, 4], seed=0)
 POINT = params_of(NET)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.small_nets import assert_close, convnet, mlp, normal, params_of
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.chain import Chain, with_parameters
 from flatgauge.symmetry.permute import permute_units
-from symmetry.small_nets import assert_close, convnet, mlp, normal, params_of
 
 
 @settings(deadline=None, max_examples=15)

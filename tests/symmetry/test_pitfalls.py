@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
+from support.hidden import INPUTS, Hidden, change
+from support.models import mlp, small_vit
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry import capture, scale_rule, symmetries
-from symmetry.hidden import INPUTS, Hidden, change
-from symmetry.models import mlp, small_vit
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import shift_output
-from flatgauge.symmetry.rescale import rescale_layers
-from flatgauge.vectors import Params, add, dot, gaussian, generator, ravel
-from symmetry.small_nets import (
+from support.small_nets import (
     gradient,
     mlp,
     normal,
     params_of,
     squared_loss,
 )
+from torch import Tensor
+
+from flatgauge.symmetry.chain import Chain
+from flatgauge.symmetry.output import shift_output
+from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.vectors import Params, add, dot, gaussian, generator, ravel
 
 NET = mlp([2, 3, 3, 2], seed=0)
 CHAIN = Chain.of(NET)

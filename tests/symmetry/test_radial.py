@@ -1,19 +1,13 @@
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-
-from flatgauge.errors import OptionError, VectorError
-from flatgauge.symmetry.radial import RadialMap, psi, psi_derivative
-from flatgauge.vectors import Params, ravel, unravel
-from symmetry.small_nets import (
+from support.cases import KNOWN
+from support.small_nets import (
     assert_close,
     hessian,
     mlp,
@@ -21,10 +15,13 @@ from symmetry.small_nets import (
     params_of,
     squared_loss,
 )
+from torch import Tensor
 
-CLOSED = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())[
-    "closed_forms"
-]
+from flatgauge.errors import OptionError, VectorError
+from flatgauge.symmetry.radial import RadialMap, psi, psi_derivative
+from flatgauge.vectors import Params, ravel, unravel
+
+CLOSED = KNOWN["closed_forms"]
 RADIAL = CLOSED["radial rhat=.3 delta=1 rho=.7 at theta-thetahat=(.3,.4)"]
 CENTER = {"a": torch.tensor([1.0], dtype=torch.float64), "b": normal(1, 1, seed=0)}
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.small_nets import mlp, normal, randomized
 from torch import nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.representation import absorb_standardization
-from symmetry.small_nets import mlp, normal, randomized
 
 MEAN = torch.tensor([1.0, -3.0], dtype=torch.float64)
 DEVIATION = torch.tensor([0.5, 20.0], dtype=torch.float64)

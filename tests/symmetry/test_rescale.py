@@ -1,13 +1,22 @@
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import KNOWN
+from support.small_nets import (
+    assert_close,
+    convnet,
+    gradient,
+    hessian,
+    mlp,
+    normal,
+    params_of,
+    squared_loss,
+)
 from torch import nn
 
 from flatgauge.errors import SymmetryError
@@ -19,18 +28,7 @@ from flatgauge.symmetry.rescale import (
     rescale_nodes,
 )
 from flatgauge.vectors import unravel
-from symmetry.small_nets import (
-    assert_close,
-    convnet,
-    gradient,
-    hessian,
-    mlp,
-    normal,
-    params_of,
-    squared_loss,
-)
 
-KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
 NORMS = KNOWN["closed_forms"]["A.1 norms"]
 
 logs = st.floats(-2, 2)

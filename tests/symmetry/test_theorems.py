@@ -7,6 +7,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.small_nets import (
+    gradient,
+    hessian,
+    mlp,
+    normal,
+    params_of,
+    squared_loss,
+)
 from torch import Tensor, distributions, nn
 from torch.func import functional_call
 
@@ -15,14 +23,6 @@ from flatgauge.symmetry.chain import Chain
 from flatgauge.symmetry.representation import absorb_standardization
 from flatgauge.symmetry.rescale import rescale_hidden_layer, rescale_layers
 from flatgauge.vectors import Params, norm, ravel, unravel
-from symmetry.small_nets import (
-    gradient,
-    hessian,
-    mlp,
-    normal,
-    params_of,
-    squared_loss,
-)
 
 
 def inverse_scales(point: Params, chain: Chain, alphas) -> Tensor:

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import assert_close
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.cases import assert_close
+from support.fifty import X, Y, net
 from torch import nn
 
 import flatgauge as fg
-from fifty import X, Y, net
 from flatgauge.errors import LossError, NonFiniteError
 from flatgauge.losses.counting import BY_SAMPLES, BY_TARGETS
 from flatgauge.vectors import generator

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.fifty import X, Y, batches, net
 from torch import nn
 
 import flatgauge as fg
-from fifty import X, Y, batches, net
 from flatgauge.errors import ModelError
 from flatgauge.units.samples import odd_cut
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from cases import mlp
+from support.cases import mlp
 from torch import Tensor, nn
 
 import flatgauge as fg

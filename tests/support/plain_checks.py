@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.untouched import disturb, global_state, model_state
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -23,7 +24,6 @@ from flatgauge.errors import (
     OptionError,
     VectorError,
 )
-from untouched import disturb, global_state, model_state
 
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0, 1, 2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from cases import CASES
+from support.cases import CASES
 from torch import nn
 from torch.utils.data import Dataset
 

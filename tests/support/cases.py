@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import flatgauge as fg
 from flatgauge.vectors import Params, gaussian, generator, ravel
 
-KNOWN = json.loads((Path(__file__).parent / "known_answers.json").read_text())
+KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())
 
 
 def fractions(value) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from cases import CASES, lenet, mlp
+from support.cases import CASES, lenet, mlp
 from torch import nn
 
 
