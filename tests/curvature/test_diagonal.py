@@ -301,3 +301,21 @@ def test_exact_on_a_gpu(name):
     expected = dense_diagonal(fg.Objective(model, data()))
     assert found.method == "exact"
     assert_close({n: t.cpu() for n, t in found.values.items()}, expected, 1e-10)
+
+
+def test_the_rounding_of_terms_that_cancel_is_stated():
+    # Outputs w₂ w₁ x, whose scale the loss does not see: the curvature along a small w₁
+    # is 0, made of terms as large as 1/w₁².
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 4, bias=False))
+    model = model.double()
+    small = 1e-5
+    with torch.no_grad():
+        model[0].weight.fill_(small)
+        model[1].weight.copy_(torch.tensor([[0.3], [-0.7], [0.9], [0.2]]))
+    data = (torch.tensor([[0.7], [1.3], [2.1]]).double(), torch.tensor([0, 2, 3]))
+    objective = fg.Objective(model, data, loss="normalized-cross-entropy")
+    found = fg.hessian_diagonal(objective, method="basis")
+    off = found.values["0.weight"].abs().max()
+    assert off > 0  # else this shows nothing
+    bound = found.rounding["0.weight"].min()
+    assert off <= bound <= 1e-9 / small**2

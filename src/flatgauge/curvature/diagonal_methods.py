@@ -43,6 +43,8 @@ TOGETHER = 64
 # Roundings of a product that an entry of the diagonal may carry.
 ROUNDINGS = 4.0
 PROBES_TOGETHER = 8
+# Probes that tell how large the terms of an entry are, to well within a factor of 10.
+SIZE_PROBES = 8
 
 
 def exact_diagonal(objective: Objective) -> Params:
@@ -72,8 +74,10 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     """h_i = eᵢᵀ H eᵢ, one product for each parameter, and what rounding may have made.
 
     A curvature that is 0 comes out as rounding of what it was computed from, and roots
-    make that larger. In units of each tensor's root mean square, that is taken as a
-    fraction of the largest entry of H, or of the loss if that is more.
+    make that larger. That is taken as a fraction of the largest entry of H in units of
+    each tensor's root mean square, of the loss if that is more, and of the terms of the
+    entry itself, if these are more: an output that does not depend on the scale of a
+    small weight w has terms of 1/w² that cancel.
     """
     space = hessian.space
     count, flat = size(space), ravel(space)
@@ -88,8 +92,43 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
         diagonal[start:stop] = columns[start:stop].diagonal()
         scaled = columns * units_of[:, None] * units_of[start:stop]
         largest = torch.maximum(largest, scaled.abs().max())
-    rounding = ROUNDINGS * hessian.rounding * largest / units_of.square()
+    sizes = largest / units_of.square()
+    if isinstance(hessian.objective.loss, RowLoss):
+        sizes = torch.maximum(sizes, ravel(_term_sizes(hessian.objective)))
+    rounding = ROUNDINGS * hessian.rounding * sizes
     return unravel(diagonal, space), unravel(rounding, space)
+
+
+def _term_sizes(objective: Objective) -> Params:
+    """diag of (1/N) Σ_rows Jᵀ |∇²_f ℓ| J, about: one or two backwards for each probe."""
+    random = generator(0)
+
+    def sizes_of(batch: Batch) -> Params:
+        total = zeros_like(objective.parameters)
+        for plus, minus in _output_probes(objective, batch, random, SIZE_PROBES):
+            total = add(add(total, plus), minus)
+        return total
+
+    share = 1 / (SIZE_PROBES * objective.sample_count)
+    return scale(objective.sum(sizes_of), share)
+
+
+def _output_probes(
+    objective: Objective, batch: Batch, random: torch.Generator, count: int
+) -> Iterator[tuple[Params, Params]]:
+    """(∇_θ Σ_rows⟨f, S u⟩)² for the positive and for the negative part of ∇²_f ℓ."""
+    loss = objective.loss
+    assert isinstance(loss, RowLoss)
+    point = objective.leaves()
+    rows = loss.rows(*objective.evaluate(point, batch))
+    nothing = zeros_like(objective.parameters)
+    for _ in range(count):
+        plus, minus = loss.hessian_probe(rows, random)
+        pulled = _squared_pull(rows.outputs, point, plus)
+        yield (
+            pulled,
+            nothing if minus is None else _squared_pull(rows.outputs, point, minus),
+        )
 
 
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
@@ -107,16 +146,10 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
-        point = objective.leaves()
-        rows = loss.rows(*objective.evaluate(point, batch))
         # Batches draw their signs independently, so their variances add up.
         moments = _Moments(objective.parameters)
-        for _ in range(probes):
-            plus, minus = loss.hessian_probe(rows, random)
-            share = _squared_pull(rows.outputs, point, plus)
-            if minus is not None:
-                share = add(share, _squared_pull(rows.outputs, point, minus), -1.0)
-            moments.add(share)
+        for plus, minus in _output_probes(objective, batch, random, probes):
+            moments.add(add(plus, minus, -1.0))
         return moments.mean(), moments.variance_of_mean()
 
     mean, variance = objective.sum(moments_of)
