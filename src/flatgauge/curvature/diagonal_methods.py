@@ -100,7 +100,7 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
 
 
 def _term_sizes(objective: Objective) -> Params:
-    """diag of (1/N) Σ_rows Jᵀ |∇²_f ℓ| J, about: one or two backwards for each probe."""
+    """The diagonal of (1/N) Σ_rows Jᵀ |∇²_f ℓ| J, about: one or two backwards a probe."""
     random = generator(0)
 
     def sizes_of(batch: Batch) -> Params:
