@@ -1,8 +1,10 @@
-"""Operators made of operators: S A S, A + c I, and the compression P A P."""
+"""Operators made of operators: S A S, A + c I, the compression P A P, and a block of A."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+
+import torch
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import NonFiniteError
@@ -78,3 +80,24 @@ class Compressed(Composed):
                 "a projected product is not finite: look for square roots or logarithms "
                 "at 0, or measure in dtype=torch.float64."
             )
+
+
+class Block(Composed):
+    """The rows and columns of A that belong to some tensors of its space."""
+
+    def __init__(self, operator: SymmetricOperator, names: Collection[str]):
+        super().__init__(operator)
+        self.space = {n: t for n, t in operator.space.items() if n in names}
+
+    def _apply(self, vectors: list[Params]) -> list[Params]:
+        if self.operator.takes_parts:
+            return self.operator.unchecked(vectors)
+        images = self.operator.unchecked([self._filled(vector) for vector in vectors])
+        return [{name: image[name] for name in self.space} for image in images]
+
+    def _filled(self, vector: Params) -> Params:
+        """The vector of the whole space that is zero elsewhere."""
+        return {
+            name: vector[name] if name in vector else torch.zeros_like(tensor)
+            for name, tensor in self.operator.space.items()
+        }

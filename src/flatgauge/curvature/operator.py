@@ -48,6 +48,11 @@ class SymmetricOperator(ABC):
     memory: int | None = None
     products: int = 0
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether vectors of some tensors only are multiplied by the block of these."""
+        return False
+
     @abstractmethod
     def _apply(self, vectors: list[Params]) -> list[Params]:
         """A v for each vector v (names, shapes and dtype already checked)."""
