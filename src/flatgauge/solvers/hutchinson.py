@@ -7,16 +7,15 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.memory import memory_budget
-from flatgauge.shapes import Float
-from flatgauge.solvers.inner import inner_products
+from flatgauge.solvers.inner import dot
 from flatgauge.solvers.krylov import require_finite
 from flatgauge.solvers.student import skewness
-from flatgauge.solvers.xtrace import CHUNK, random_signs
+from flatgauge.solvers.xtrace import CHUNK
+from flatgauge.vectors import Params, rademacher
 
 # How much further a look is at most, in probes: what decides is uncertain itself.
 STRIDE = 1.5
@@ -66,29 +65,27 @@ class Hutchinson:
             most = min(CHUNK, room, probes - self.probes)
             self.add(deadline.fitting(max(1, most)))
 
-    def add(self, count: int) -> tuple[Float[Tensor, "n c"], Float[Tensor, "n c"]]:
+    def add(self, count: int) -> tuple[list[Params], list[Params]]:
         """Add so many probes; they and their products.
 
         Where time runs out among them, those that were multiplied are kept.
         """
-        first = next(iter(self.operator.space.values()))
-        drawn: list[Tensor] = []
-        images: list[Tensor] = []
-        while count:
-            some = deadline.fitting(count)
-            count -= some
-            signs = random_signs(self.operator.dimension, some, self._random, first)
-            products = self.operator.multiply_flat(signs)
-            singles = inner_products(signs.T, products.T).diagonal().tolist()
+        drawn: list[Params] = []
+        images: list[Params] = []
+        while len(drawn) < count:
+            some = deadline.fitting(count - len(drawn))
+            signs = [rademacher(self.operator.space, self._random) for _ in range(some)]
+            products = self.operator @ signs
+            singles = [_inner(*pair) for pair in zip(signs, products, strict=True)]
             require_finite(singles)
             self._singles += singles
-            self.squares += squares(products, self.operator).sum(axis=1)
+            self.squares += sum(map(squares, products))
             if self.probes > 1:
                 value, error, *_ = self.estimate()
                 self._tell(value, error)
-            drawn.append(signs)
-            images.append(products)
-        return _side_by_side(drawn), _side_by_side(images)
+            drawn += signs
+            images += products
+        return drawn, images
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target."""
@@ -108,12 +105,12 @@ class Hutchinson:
         return float(singles.mean()), float(error), count - 1.0, scale
 
 
-def squares(images: Float[Tensor, "n c"], operator: SymmetricOperator) -> np.ndarray:
-    """The squared norm of each tensor of the columns, [tensors, c]."""
-    sizes = [tensor.numel() for tensor in operator.space.values()]
-    norms = [torch.linalg.vector_norm(part, dim=0) for part in images.split(sizes)]
-    return torch.stack(norms).double().square().cpu().numpy()
+def squares(vector: Params) -> np.ndarray:
+    """The squared norm of each tensor."""
+    norms = torch.stack([torch.linalg.vector_norm(t) for t in vector.values()])
+    return norms.double().square().cpu().numpy()
 
 
-def _side_by_side(blocks: list[Tensor]) -> Tensor:
-    return torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
+def _inner(left: Params, right: Params) -> float:
+    """The inner product, tensor by tensor: flat copies of long vectors would cost more."""
+    return float(sum(dot(left[n].reshape(-1), right[n].reshape(-1)) for n in left))

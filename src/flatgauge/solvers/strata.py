@@ -21,8 +21,7 @@ from flatgauge.curvature.compose import Block
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.solvers.hutchinson import STRIDE, Hutchinson, squares
 from flatgauge.solvers.student import NORMAL
-from flatgauge.solvers.xtrace import random_signs
-from flatgauge.vectors import ravel, unravel, zeros_like
+from flatgauge.vectors import rademacher, zeros_like
 
 # Groups of the look at what is coupled, one product each.
 LOOK = 6
@@ -65,18 +64,15 @@ def couplings(
         rows: about Σ_j ‖A_ij‖_F²; the largest are dealt to different groups.
         random: for the signs.
     """
-    names, first = list(operator.space), next(iter(operator.space.values()))
+    names = list(operator.space)
     count = min(LOOK, len(names))
     dealt = np.empty(len(names), dtype=int)
     dealt[np.argsort(-rows, kind="stable")] = np.arange(len(names)) % count
     sums = np.empty((len(names), count))
     for group in range(count):
-        signs = random_signs(operator.dimension, 1, random, first)
-        vector = zeros_like(operator.space)
-        drawn = unravel(signs[:, 0], operator.space)
-        vector |= {n: drawn[n] for n, g in zip(names, dealt, strict=True) if g == group}
-        image = ravel(operator @ vector)
-        sums[:, group] = squares(image[:, None], operator)[:, 0]
+        signs = rademacher(operator.space, random)
+        own = {n: signs[n] for n, g in zip(names, dealt, strict=True) if g == group}
+        sums[:, group] = squares(operator @ {**zeros_like(signs), **own})
     return _fitted(sums, dealt)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from scipy.special import stdtrit
-from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.deadline import OutOfTime, tell
@@ -17,7 +16,7 @@ from flatgauge.results import Status
 from flatgauge.solvers.hutchinson import Hutchinson
 from flatgauge.solvers.strata import LOOK, Strata, couplings, grouped
 from flatgauge.solvers.xtrace import CHUNK, XTrace
-from flatgauge.vectors import generator
+from flatgauge.vectors import Params, generator, ravel
 
 # The smallest number of probes behind an estimate.
 FIRST = 8
@@ -28,7 +27,7 @@ MANY = 48
 # The share of that which few probes seem to need in all but a few of a hundred draws.
 SURE = 0.25
 # The share of them that groups of tensors must seem to need.
-WORTHWHILE = 0.7
+WORTHWHILE = 0.9
 # Times the most products: what a plan reckons with where the target is out of reach.
 BEYOND = 8
 # The relative standard error above which there is no estimate to speak of.
@@ -192,7 +191,9 @@ class _Search:
         """Plain probes, unless their variance asks for more and another's is smaller."""
         if self.max_products < 2 * FIRST:
             return self.by(plain)
-        held: list[tuple[Tensor, Tensor]] | None = [] if self._fits() else None
+        held: list[tuple[list[Params], list[Params]]] | None = (
+            [] if self._fits() else None
+        )
         many = looked = False
         strata: Strata | None = None
         try:
@@ -251,14 +252,20 @@ class _Search:
             return self.rescued(strata if strata.usable else plain, stop)
 
     def _by_xtrace(
-        self, held: list[tuple[Tensor, Tensor]], plain: Hutchinson, other: XTrace
+        self,
+        held: list[tuple[list[Params], list[Params]]],
+        plain: Hutchinson,
+        other: XTrace,
     ) -> Trace:
         """XTrace from the products so far, or more plain probes."""
         look = self.look(plain)
-        signs, images = (torch.cat(parts, dim=1) for parts in zip(*held, strict=True))
+        signs, images = (
+            torch.stack([ravel(vector) for vectors in parts for vector in vectors])
+            for parts in zip(*held, strict=True)
+        )
         held.clear()
         try:
-            other.add(signs.T, images.T.contiguous())
+            other.add(signs, images)
         except OutOfTime as stop:
             return self.rescued(plain, stop)
         del signs, images
