@@ -104,7 +104,7 @@ def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> boo
     few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
-        truth().prepare(exact, batch)([vector])[0] for batch in (_joined(0, few), *few)
+        truth().prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
     )
     right = add(one, other)
     # Where there is no curvature, there is nothing to tell them by.

@@ -25,8 +25,8 @@ from flatgauge.vectors import (
 ROUNDING = 16.0
 """How many units of rounding, times the spectral radius, count as zero."""
 
-# The products with several vectors at a time.
-BatchProduct = Callable[[list[Params]], list[Params]]
+# v ↦ A_b v, for one batch b.
+Product = Callable[[Params], Params]
 
 
 def rounding_of(dtype: torch.dtype) -> float:

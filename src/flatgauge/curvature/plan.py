@@ -199,7 +199,7 @@ def _seconds(route: Route, objective: Objective, batch: Batch, best: float) -> f
     def once() -> float:
         _wait_for(objective.device)
         started = time.perf_counter()
-        route.prepare(objective, batch)([vector])
+        route.prepare(objective, batch)(vector)
         _wait_for(objective.device)
         return time.perf_counter() - started
 
@@ -219,7 +219,7 @@ def _disagreement(route: Route, truth: Route, exact: Objective, batch: Batch) ->
     """
     few = map_batch(double, few_samples(batch, CHECKED_SAMPLES))
     vector = gaussian(exact.parameters, generator(batch.index))
-    products = [one.prepare(exact, few)([vector])[0] for one in (route, truth)]
+    products = [one.prepare(exact, few)(vector) for one in (route, truth)]
     return difference(*products)
 
 
