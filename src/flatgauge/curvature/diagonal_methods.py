@@ -13,7 +13,7 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import LossError
@@ -40,8 +40,9 @@ from flatgauge.vectors import (
 Estimate = tuple[Params, Params]
 # Basis vectors, and random ones, multiplied in one pass over the data.
 TOGETHER = 64
-# Roundings of a product that an entry of the diagonal may carry.
-ROUNDINGS = 4.0
+# Roundings of a product that an entry of the diagonal may carry: a few, since several
+# terms as large as the largest entry of H may have cancelled in it.
+ENTRY_ROUNDINGS = 4.0
 PROBES_TOGETHER = 8
 
 
@@ -55,10 +56,10 @@ def exact_diagonal(objective: Objective) -> Params:
     signed = isinstance(loss, RowLoss) and not loss.convex
     squares = SquaredGradients(objective, signed=signed)
 
-    def passes(rows: Rows) -> Iterator[Pass]:
+    def pulls(rows: Rows) -> Iterator[Pull]:
         return by_slot(rows, *squares.loss.hessian_columns(rows))
 
-    plus, minus = squares.parts(passes)
+    plus, minus = squares.parts(pulls)
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)
@@ -88,7 +89,7 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
         diagonal[start:stop] = columns[start:stop].diagonal()
         scaled = columns * units_of[:, None] * units_of[start:stop]
         largest = torch.maximum(largest, scaled.abs().max())
-    rounding = ROUNDINGS * hessian.rounding * largest / units_of.square()
+    rounding = ENTRY_ROUNDINGS * hessian.rounding * largest / units_of.square()
     return unravel(diagonal, space), unravel(rounding, space)
 
 

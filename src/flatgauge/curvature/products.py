@@ -13,7 +13,7 @@ from typing import final
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.agreement import COARSE, COARSE_TF32
+from flatgauge.curvature.agreement import working_rounding
 from flatgauge.curvature.operator import Product, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
@@ -252,5 +252,5 @@ def _adds_up(objective: Objective, batch: Batch) -> bool:
             float(objective.batch_total(objective.parameters, part))
             for part in (batch, *(take_samples(batch, half) for half in halves))
         )
-    allowed = COARSE_TF32 if objective.precision == "tf32" else COARSE[objective.dtype]
+    allowed = working_rounding(objective)
     return abs(one + other - whole) <= allowed * max(abs(one) + abs(other), abs(whole))
