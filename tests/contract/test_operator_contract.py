@@ -7,7 +7,7 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.compose import Composed, Compressed, Scaled, Shifted
+from flatgauge.curvature.compose import Composed, Compressed, Scaled
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.errors import VectorError
@@ -49,7 +49,6 @@ OPERATORS = {
     "fisher-true": lambda: fg.Fisher(CASES["gpt"].objective(), "true"),
     "fisher-sampled": lambda: fg.Fisher(CASES["mlp"].objective(), "true", samples=3),
     "scaled": scaled,
-    "shifted": lambda: Shifted(hessian("mlp"), -0.5),
     "compressed": lambda: Compressed(hessian("mlp"), keep_weights),
 }
 

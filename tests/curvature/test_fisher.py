@@ -10,9 +10,9 @@ from support.cases import (
     known_network,
     random_vector,
 )
+from support.dense import dense_fisher
 
 import flatgauge as fg
-from flatgauge.curvature.dense import dense_fisher
 from flatgauge.errors import LossError, OptionError
 from flatgauge.vectors import dot, ravel
 

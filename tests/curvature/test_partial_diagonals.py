@@ -8,8 +8,7 @@ from support.clocks import Clock
 
 import flatgauge as fg
 from flatgauge import deadline
-from flatgauge.curvature.block_traces import block_traces
-from flatgauge.curvature.diagonal_methods import hutchinson_replicates
+from flatgauge.curvature.diagonal_methods import block_traces, hutchinson_replicates
 from flatgauge.measures.workbench import Workbench
 from flatgauge.vectors import add, norm
 

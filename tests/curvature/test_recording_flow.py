@@ -167,7 +167,7 @@ def test_it_declines_what_saves_less_than_it_takes(
         product = route.prepare(objective, batch)
         # Not recorded again.
         assert Graph.captured == captured
-        assert_close(scale(product([vector])[0], 1 / len(batch.targets)), truth, 1e-12)
+        assert_close(scale(product(vector), 1 / len(batch.targets)), truth, 1e-12)
 
 
 class Slow(DoubleBackward):
@@ -178,8 +178,8 @@ class Slow(DoubleBackward):
     def prepare(self, objective, batch):
         inner = super().prepare(objective, batch)
 
-        def product(vectors):
+        def product(vector):
             time.sleep(self.seconds)
-            return inner(vectors)
+            return inner(vector)
 
         return product

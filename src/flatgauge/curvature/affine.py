@@ -7,11 +7,11 @@ checked on the model at hand and on every batch, never assumed.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from flatgauge.curvature.degrees import DegreeWatcher
+from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.data import Batch, few_samples
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -88,29 +88,13 @@ def _is_straight(objective: Objective, batch: Batch) -> bool:
     random = generator(0)
     weights = gaussian({"u": outputs.detach()}, random)["u"]
     directions = gaussian(point, random)
-    slopes = torch.autograd.grad(
-        outputs,
-        list(point.values()),
-        weights,
-        create_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    check_twice_differentiable(slopes)
-    of = dict(zip(point, slopes, strict=True))
+    slopes = pulled_back(outputs, point, weights, create_graph=True)
+    check_twice_differentiable(slopes.values())
     for name in _of_every_kind(point):
-        tensor, slope = point[name], of[name]
+        slope, tensor = slopes[name], {name: point[name]}
         if not slope.requires_grad:
             continue
-        bend = torch.autograd.grad(
-            slope,
-            tensor,
-            directions[name],
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )[0]
-        if bool(bend.any()):
+        if bool(pulled_back(slope, tensor, directions[name])[name].any()):
             return False
     return True
 

@@ -1,4 +1,4 @@
-"""Operators made of operators: S A S, A + c I, and the compression P A P."""
+"""Operators made of operators: S A S, and the compression P A P."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import NonFiniteError
-from flatgauge.vectors import Params, add, is_finite, multiply
+from flatgauge.vectors import Params, is_finite, multiply
 
 
 class Composed(SymmetricOperator):
@@ -39,21 +39,6 @@ class Scaled(Composed):
             [multiply(vector, self.scales) for vector in vectors]
         )
         return [multiply(image, self.scales) for image in images]
-
-
-class Shifted(Composed):
-    """A + c I."""
-
-    def __init__(self, operator: SymmetricOperator, shift: float):
-        super().__init__(operator)
-        self.shift = shift
-
-    def _apply(self, vectors: list[Params]) -> list[Params]:
-        images = self.operator.unchecked(vectors)
-        return [
-            add(image, vector, self.shift)
-            for image, vector in zip(images, vectors, strict=True)
-        ]
 
 
 class Compressed(Composed):

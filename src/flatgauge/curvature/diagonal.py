@@ -111,15 +111,13 @@ def hessian_diagonal(
         )
     if hessian is not None and hessian.objective is not objective:
         raise OptionError("hessian= is of another objective: build it from this one.")
-    if method == "exact":
-        return _exact(exact_diagonal(objective), method, objective)
+    if method in ("exact", "probes"):
+        return _gauss_newton(objective, method, probes, seed)
     if method == "basis":
         if hessian is None:
             hessian = Hessian(objective, expect=size(objective.parameters))
         values, rounding = basis_diagonal(hessian)
         return replace(_exact(values, method, objective), rounding=rounding)
-    if method == "probes":
-        return _estimated(*probe_diagonal(objective, probes, seed), method)
     if method == "hutchinson":
         if hessian is None:
             hessian = Hessian(objective, expect=probes)
@@ -132,16 +130,7 @@ def hessian_diagonal(
 def hutchinson_diagonals(
     hessian: Hessian, probes: int, seeds: Sequence[int]
 ) -> tuple[list[Diagonal], OutOfTime | None]:
-    """Independent estimates by method="hutchinson", without standard errors.
-
-    Args:
-        hessian: of the objective.
-        probes: random vectors for each.
-        seeds: one for each.
-
-    Returns:
-        The estimates, and what ended them before their last probe, if anything did.
-    """
+    """`hutchinson_replicates`, each as a diagonal without a standard error."""
     found, stop = hutchinson_replicates(hessian, probes, seeds)
     parts = (None, "hutchinson", False, Status.BIASED, CLIPPED)
     return [Diagonal(values, *parts) for values in found], stop
@@ -165,9 +154,7 @@ def gauss_newton_diagonal(
     _check_probes(probes)
     if method == "auto":
         method = choose_gauss_newton_method(objective)
-    if method == "exact":
-        return _exact(exact_diagonal(objective), method, objective)
-    return _estimated(*probe_diagonal(objective, probes, seed), method)
+    return _gauss_newton(objective, method, probes, seed)
 
 
 def choose_gauss_newton_method(objective: Objective) -> str:
@@ -187,13 +174,12 @@ def can_be_exact(objective: Objective) -> bool:
 
 def choose_method(objective: Objective) -> str:
     """What method="auto" means for this objective."""
-    if _gauss_newton_is_exact(objective):
-        if backward_passes(objective) <= EXACT_PASSES and samples_stand_alone(
-            objective
-        ):
-            return "exact"
-        return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "probes"
-    return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "hutchinson"
+    affine = _gauss_newton_is_exact(objective)
+    if affine and choose_gauss_newton_method(objective) == "exact":
+        return "exact"
+    if size(objective.parameters) <= BASIS_PARAMETERS:
+        return "basis"
+    return "probes" if affine else "hutchinson"
 
 
 def _check_probes(probes: int) -> None:
@@ -224,6 +210,16 @@ def output_layout(objective: Objective) -> tuple[int, int]:
     return rows.outputs.shape[1], longest
 
 
+def _gauss_newton(
+    objective: Objective, method: str, probes: int, seed: int
+) -> Diagonal:
+    if method == "exact":
+        return _exact(exact_diagonal(objective), method, objective)
+    estimate = probe_diagonal(objective, probes, seed)
+    message = "Unbiased, with a standard error per entry that falls as 1/√probes."
+    return Diagonal(*estimate, method, False, Status.ESTIMATED, message)
+
+
 def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
     rounding = objective.loss.rounding
     if rounding <= max(SLIGHT, rounding_of(objective.dtype)):
@@ -235,8 +231,3 @@ def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
     )
     status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
     return Diagonal(values, uncertainty, method, True, status, message)
-
-
-def _estimated(values: Params, uncertainty: Params, method: str) -> Diagonal:
-    message = "Unbiased, with a standard error an entry that falls as 1/√probes."
-    return Diagonal(values, uncertainty, method, False, Status.ESTIMATED, message)

@@ -1,19 +1,22 @@
-"""The ways to the diagonal, each a function that returns named vectors.
+"""The ways to the diagonal and to the traces of its blocks.
 
-The random ones return the mean over probes and its standard error.
+A way to the diagonal returns named vectors: the random ones the mean over probes and its
+standard error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import LossError
@@ -39,10 +42,12 @@ from flatgauge.vectors import (
 
 Estimate = tuple[Params, Params]
 # Basis vectors, and random ones, multiplied in one pass over the data.
-TOGETHER = 64
-# Roundings of a product that an entry of the diagonal may carry.
-ROUNDINGS = 4.0
-PROBES_TOGETHER = 8
+UNITS_TOGETHER, PROBES_TOGETHER = 64, 8
+# The fewest probes that have a standard error.
+LEAST_PROBES = 2
+# Roundings of a product that an entry of the diagonal may carry: a few, since several
+# terms as large as the largest entry of H may have cancelled in it.
+ENTRY_ROUNDINGS = 4.0
 # Probes that tell how large the terms of an entry are, to well within a factor of 10.
 SIZE_PROBES = 8
 
@@ -57,10 +62,10 @@ def exact_diagonal(objective: Objective) -> Params:
     signed = isinstance(loss, RowLoss) and not loss.convex
     squares = SquaredGradients(objective, signed=signed)
 
-    def passes(rows: Rows) -> Iterator[Pass]:
+    def pulls(rows: Rows) -> Iterator[Pull]:
         return by_slot(rows, *squares.loss.hessian_columns(rows))
 
-    plus, minus = squares.parts(passes)
+    plus, minus = squares.parts(pulls)
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)
@@ -81,11 +86,11 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     """
     space = hessian.space
     count, flat = size(space), ravel(space)
-    units_of = ravel(map_tensors(_typical, space))
+    units_of = ravel({n: _typical(t).expand_as(t) for n, t in space.items()})
     diagonal = torch.zeros_like(flat)
     largest = flat.new_tensor(abs(hessian.objective.value()))
-    for start in range(0, count, TOGETHER):
-        stop = min(start + TOGETHER, count)
+    for start in range(0, count, UNITS_TOGETHER):
+        stop = min(start + UNITS_TOGETHER, count)
         units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
         units[range(start, stop), range(stop - start)] = 1
         columns = hessian.multiply_flat(units)
@@ -95,7 +100,7 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     sizes = largest / units_of.square()
     if isinstance(hessian.objective.loss, RowLoss):
         sizes = torch.maximum(sizes, ravel(_term_sizes(hessian.objective)))
-    rounding = ROUNDINGS * hessian.rounding * sizes
+    rounding = ENTRY_ROUNDINGS * hessian.rounding * sizes
     return unravel(diagonal, space), unravel(rounding, space)
 
 
@@ -150,7 +155,7 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
         moments = _Moments(objective.parameters)
         for plus, minus in _output_probes(objective, batch, random, probes):
             moments.add(add(plus, minus, -1.0))
-        return moments.mean(), moments.variance_of_mean()
+        return moments.mean, moments.variance_of_mean()
 
     mean, variance = objective.sum(moments_of)
     check_finite(mean, "diagonal")
@@ -168,7 +173,7 @@ def hutchinson_diagonal(
     (moments,), stop = _hutchinson(hessian, probes, [seed], scaled)
     if stop is not None:
         raise stop
-    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+    return moments.estimate()
 
 
 def hutchinson_replicates(
@@ -177,10 +182,10 @@ def hutchinson_replicates(
     """Independent estimates of the same kind, scaled, one for each seed.
 
     Their probes take turns, so that where time runs out all of them have some; those
-    that have none are left out.
+    that have none are left out. What ended them before their last probe is returned, too.
     """
     found, stop = _hutchinson(hessian, probes, seeds, scaled=True)
-    return [one.mean() for one in found if one.count], stop
+    return [one.mean for one in found if one.count], stop
 
 
 def _hutchinson(
@@ -191,20 +196,64 @@ def _hutchinson(
     inverse = map_tensors(torch.reciprocal, d)
     # The spread of several is that between them.
     found = [_Moments(space, spread=len(seeds) == 1) for _ in seeds]
-    turns = [*zip(found, map(generator, seeds), strict=True)] * probes
-    while turns:
-        count = deadline.fitting(min(PROBES_TOGETHER, len(turns)))
-        drawn = [rademacher(space, random) for _, random in turns[:count]]
-        try:
-            images = hessian @ [multiply(signs, d) for signs in drawn]
-        except OutOfTime as stop:
-            return found, stop
-        for (moments, _), signs, image in zip(turns, drawn, images, strict=False):
+    products = _probed(hessian, d, [generator(seed) for seed in seeds] * probes)
+    try:
+        for moments, (signs, image) in zip(found * probes, products, strict=True):
             moments.add(multiply(multiply(signs, image), inverse))
-        del turns[:count]
-        if sum(one.count > 0 for one in found) > 1:
-            deadline.usable()
+            if sum(one.count > 0 for one in found) > 1:
+                deadline.usable()
+    except OutOfTime as stop:
+        return found, stop
     return found, None
+
+
+@dataclass(frozen=True)
+class BlockTraces:
+    """Estimates by name, one set for each product; `stopped` where time ended them."""
+
+    samples: list[dict[str, float]]
+    stopped: OutOfTime | None = None
+
+
+def block_traces(hessian: Hessian, probes: int, seed: int) -> BlockTraces:
+    """Independent unbiased estimates of every tr H_ll, one set for each product.
+
+    With random signs ε and one scale d_l for each tensor, the root mean square of W_l,
+
+        t_l = ε_lᵀ (H (d ∘ ε))_l / d_l,    E t_l = tr H_ll.
+
+    Rescaled layers rescale d alike, so that they rescale the estimates exactly. Scales
+    entry by entry would do that too, but a sum over a tensor pays dearly for them: the
+    noise of its small entries is divided by their size. A tensor of zeros has d = 1.
+    Where time runs out after two products, these are all.
+    """
+    space, found = hessian.space, []
+    d = map_tensors(lambda tensor: _typical(tensor, torch.float64), space)
+    try:
+        for signs, image in _probed(hessian, d, [generator(seed)] * probes):
+            sums = torch.stack(
+                [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
+            )
+            found.append(dict(zip(space, sums.tolist(), strict=True)))
+            if len(found) >= LEAST_PROBES:
+                deadline.usable()
+    except OutOfTime as stop:
+        if len(found) < LEAST_PROBES:
+            raise
+        return BlockTraces(found, stop)
+    return BlockTraces(found)
+
+
+def _probed(
+    hessian: Hessian, d: Params, sources: list[torch.Generator]
+) -> Iterator[tuple[Params, Params]]:
+    """ε and H(d ∘ ε), with signs ε of each source in turn, some in one pass over the data."""
+    while sources:
+        count = deadline.fitting(min(PROBES_TOGETHER, len(sources)))
+        drawn = [rademacher(hessian.space, random) for random in sources[:count]]
+        images = hessian @ [multiply(signs, d) for signs in drawn]
+        yield from zip(drawn, images, strict=True)
+        sources = sources[count:]
 
 
 def finite_difference_diagonal(
@@ -241,7 +290,7 @@ def finite_difference_diagonal(
     moments = _Moments(space)
     for _ in range(probes):
         moments.add(estimate())
-    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+    return moments.estimate()
 
 
 class _Moments:
@@ -249,42 +298,34 @@ class _Moments:
 
     def __init__(self, space: Params, spread: bool = True):
         self.count = 0
-        self._mean = zeros_like(space)
+        self.mean = zeros_like(space)
         self._spread = zeros_like(space) if spread else {}
 
     def add(self, sample: Params) -> None:
         self.count += 1
         for name, value in sample.items():
-            before = value - self._mean[name]
-            self._mean[name] += before / self.count
+            before = value - self.mean[name]
+            self.mean[name] += before / self.count
             if self._spread:
-                self._spread[name] += before * (value - self._mean[name])
-
-    def mean(self) -> Params:
-        return self._mean
+                self._spread[name] += before * (value - self.mean[name])
 
     def variance_of_mean(self) -> Params:
         return scale(self._spread, 1 / (self.count * (self.count - 1)))
+
+    def estimate(self) -> Estimate:
+        return self.mean, map_tensors(torch.sqrt, self.variance_of_mean())
 
 
 def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:
     if not outputs.requires_grad:
         return zeros_like(point)
-    pulled = torch.autograd.grad(
-        outputs,
-        list(point.values()),
-        vectors,
-        retain_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return {name: p.square() for name, p in zip(point, pulled, strict=True)}
+    return map_tensors(torch.square, pulled_back(outputs, point, vectors))
 
 
-def _typical(tensor: Tensor) -> Tensor:
-    """The root mean square in every place, or 1 where that is 0."""
-    typical = tensor.square().mean().sqrt()
-    return torch.where(typical > 0, typical, 1.0).expand_as(tensor)
+def _typical(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The root mean square, computed in some dtype, or 1 where that is 0."""
+    typical = tensor.to(dtype or tensor.dtype).square().mean().sqrt().to(tensor)
+    return torch.where(typical > 0, typical, 1.0)
 
 
 def _own_scale(tensor: Tensor) -> Tensor:

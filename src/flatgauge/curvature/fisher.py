@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flatgauge.curvature.jacobian import sandwich
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch
@@ -75,7 +75,7 @@ class _Rows(Route):
     matrix = "Fisher"
     keeps = True
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graph."""
         point, loss = objective.leaves(), self.loss
         rows = loss.rows(*objective.evaluate(point, batch))
@@ -98,13 +98,10 @@ class _Rows(Route):
             for _ in range(self.samples)
         ]
 
-        def product(vectors: list[Params]) -> list[Params]:
-            totals = [zeros_like(point) for _ in vectors]
+        def product(vector: Params) -> Params:
+            total = zeros_like(point)
             for one in drawn:
-                images = one(vectors)
-                totals = [
-                    add(t, image) for t, image in zip(totals, images, strict=True)
-                ]
-            return totals
+                total = add(total, one(vector))
+            return total
 
         return product

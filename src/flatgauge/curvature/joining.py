@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import double, take_samples
 from flatgauge.data import Batch, concatenated, made_of_tensors, map_batch, tensors_in
@@ -30,8 +30,9 @@ ENOUGH = 2**28
 # The part of a memory budget that a copy of the data may fill.
 DATA_SHARE = 8
 CHECKED_SAMPLES = 16
-# The relative difference of two values that is rounding.
-ROUNDING = {"ieee": 1e-5, "tf32": 1e-4}
+# The relative difference of two values of the loss that is rounding: about a hundred units
+# in the last place of float32, and a tenth of one of TF32, since means average them out.
+SAME_VALUE = {"ieee": 1e-5, "tf32": 1e-4}
 
 
 def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
@@ -84,8 +85,8 @@ def _tried(
         found.batch_total(found.parameters, batch).detach() for batch in found.batches()
     ]
     value = float(torch.stack(totals).double().sum()) / objective.sample_count
-    rounding = ROUNDING[objective.precision]
-    return found if math.isclose(value, objective.value(), rel_tol=rounding) else None
+    allowed = SAME_VALUE[objective.precision]
+    return found if math.isclose(value, objective.value(), rel_tol=allowed) else None
 
 
 def _most(objective: Objective, first: Batch, enough: int) -> float:
@@ -104,11 +105,11 @@ def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> boo
     few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
-        truth().prepare(exact, batch)([vector])[0] for batch in (_joined(0, few), *few)
+        truth().prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
     )
     right = add(one, other)
     # Where there is no curvature, there is nothing to tell them by.
-    return float(norm(right)) > 0 and difference(together, right) <= AGREEMENT
+    return float(norm(right)) > 0 and difference(together, right) <= SAME_PRODUCT
 
 
 def _groups(batches: list[Batch], most: float) -> Iterator[list[Batch]]:

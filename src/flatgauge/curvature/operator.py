@@ -22,16 +22,17 @@ from flatgauge.vectors import (
     unravel,
 )
 
-ROUNDING = 16.0
-"""How many units of rounding, times the spectral radius, count as zero."""
+# Units in the last place, relative to the spectral radius, that count as zero in a product:
+# it is a sum of many terms that were rounded on their own.
+PRODUCT_UNITS = 16.0
 
-# The products with several vectors at a time.
-BatchProduct = Callable[[list[Params]], list[Params]]
+# v ↦ A_b v, for one batch b.
+Product = Callable[[Params], Params]
 
 
 def rounding_of(dtype: torch.dtype) -> float:
     """The rounding error of products with all the bits of a dtype."""
-    return ROUNDING * torch.finfo(dtype).eps
+    return PRODUCT_UNITS * torch.finfo(dtype).eps
 
 
 class SymmetricOperator(ABC):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
@@ -159,7 +159,7 @@ def _fastest(
             if route.name != truth:
                 wrong = _disagreement(route, right, exact, first)
                 disagreement[route.name] = wrong
-                if wrong > AGREEMENT:
+                if wrong > SAME_PRODUCT:
                     continue
             fastest = min(seconds.values(), default=math.inf)
             seconds[route.name] = _seconds(route, objective, first, fastest)
@@ -199,7 +199,7 @@ def _seconds(route: Route, objective: Objective, batch: Batch, best: float) -> f
     def once() -> float:
         _wait_for(objective.device)
         started = time.perf_counter()
-        route.prepare(objective, batch)([vector])
+        route.prepare(objective, batch)(vector)
         _wait_for(objective.device)
         return time.perf_counter() - started
 
@@ -219,7 +219,7 @@ def _disagreement(route: Route, truth: Route, exact: Objective, batch: Batch) ->
     """
     few = map_batch(double, few_samples(batch, CHECKED_SAMPLES))
     vector = gaussian(exact.parameters, generator(batch.index))
-    products = [one.prepare(exact, few)([vector])[0] for one in (route, truth)]
+    products = [one.prepare(exact, few)(vector) for one in (route, truth)]
     return difference(*products)
 
 
@@ -232,7 +232,7 @@ def _not_shown_right(
         try:
             compared = operations(objective, few)
             wrong = _disagreement(route, truth, exact, batch)
-            if wrong > AGREEMENT or operations(objective, batch) - compared:
+            if wrong > SAME_PRODUCT or operations(objective, batch) - compared:
                 yield batch.index
         except FAILURES:
             yield batch.index

@@ -13,8 +13,8 @@ from typing import final
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.agreement import COARSE, COARSE_TF32
-from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
+from flatgauge.curvature.agreement import working_rounding
+from flatgauge.curvature.operator import Product, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
@@ -68,6 +68,8 @@ class CurvatureOperator(SymmetricOperator):
         self.memory = objective.memory if memory_budget is None else memory_budget
         self.expect = expect
         self._given = None if route == "auto" else resolve_route(route, self.name)
+        if self._given is not None:
+            self._given.check(objective)
         self._products: Products | None = None
 
     @property
@@ -126,7 +128,7 @@ class Products:
         self.plan = plan
         self.name = name
         self._room = KEPT_SHARE * budget
-        self._kept: dict[tuple[int, int], BatchProduct] = {}
+        self._kept: dict[tuple[int, int], Product] = {}
         self._complete = self._full = False
         self._cuts = 1
 
@@ -154,7 +156,7 @@ class Products:
         with on_device(device) if self.replays else objective.isolated():
             for product in self._each():
                 with derivative_errors(self.name):
-                    images = product(vectors)
+                    images = [product(vector) for vector in vectors]
                 # Before the next batch is prepared.
                 del product
                 if not totals:
@@ -164,7 +166,7 @@ class Products:
                     add_into(total, image, share)
         return totals
 
-    def _each(self) -> Iterator[BatchProduct]:
+    def _each(self) -> Iterator[Product]:
         """The product of each piece of each batch."""
         if self._complete:
             yield from self._kept.values()
@@ -176,7 +178,7 @@ class Products:
                 yield self._kept[key] if key in self._kept else self._made(key, piece)
         self._complete = not self._full
 
-    def _made(self, key: tuple[int, int], piece: Batch) -> BatchProduct:
+    def _made(self, key: tuple[int, int], piece: Batch) -> Product:
         """The product of a piece, kept if there is room."""
         objective, route = self.plan.objective, self.plan.route_of(piece)
         if self._full and route.replays:
@@ -250,5 +252,5 @@ def _adds_up(objective: Objective, batch: Batch) -> bool:
             float(objective.batch_total(objective.parameters, part))
             for part in (batch, *(take_samples(batch, half) for half in halves))
         )
-    allowed = COARSE_TF32 if objective.precision == "tf32" else COARSE[objective.dtype]
+    allowed = working_rounding(objective)
     return abs(one + other - whole) <= allowed * max(abs(one) + abs(other), abs(whole))

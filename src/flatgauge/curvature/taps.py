@@ -2,15 +2,20 @@
 
 With δ the derivative of some scalar of each sample with respect to an operation's
 output, a `Tap` gives Σ_n s_n (∂/∂W)², entry by entry, without a gradient for each
-sample where the operation allows it (a linear layer with one position a sample), and
+sample where the operation allows it (a linear layer with one position per sample), and
 in bounded chunks of samples elsewhere.
+
+To support another operation, write a function that turns its arguments into a `Tap` and
+register it with `_taps`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +32,13 @@ GPU_CHUNK = 2**28
 BYTES_AN_ENTRY = 256
 
 
+class Call(NamedTuple):
+    """An operation's output in the graph, and its parameters by role ("weight", "bias")."""
+
+    output: GradientEdge
+    names: dict[str, str]
+
+
 @dataclass(frozen=True)
 class Tap(ABC):
     """One operation: its output, the parameters that it used, and the sums so far."""
@@ -37,23 +49,39 @@ class Tap(ABC):
 
     @property
     def entries(self) -> int:
-        """Numbers that are held for all samples while their passes run."""
+        """Numbers that are held for all samples while their pulls run."""
         return 0
 
     def add(self, slopes: Tensor, weights: Tensor) -> None:
-        """Add some passes, which lead: a slope and weights for each sample."""
+        """Add some pulls, which lead: a slope and weights for each sample."""
         for slope, own in zip(slopes, weights, strict=True):
             for name, share in self.squares(slope, own).items():
                 before = self.sums.get(name)
                 self.sums[name] = share if before is None else before + share
 
     def total(self) -> Params:
-        """What all passes added up to."""
+        """What all pulls added up to."""
         return self.sums
 
     @abstractmethod
     def squares(self, slope: Tensor, weights: Tensor) -> Params:
         """Σ_n weights_nw (gradient of sample n)², for each parameter, w leading."""
+
+
+TapMaker = Callable[..., Tap | None]
+TAPPED: dict[Any, TapMaker] = {}
+"""How a call becomes a tap, or None where it cannot.
+
+A maker takes the `Call`, and then the arguments of the operation itself.
+"""
+
+
+def _taps(*functions: Any) -> Callable[[TapMaker], TapMaker]:
+    def register(make: TapMaker) -> TapMaker:
+        TAPPED.update(dict.fromkeys(functions, make))
+        return make
+
+    return register
 
 
 @dataclass(frozen=True)
@@ -65,17 +93,17 @@ class LinearTap(Tap):
     squared: list[Tensor] = field(default_factory=list, init=False)
 
     def add(self, slopes: Tensor, weights: Tensor) -> None:
-        """With one position a sample the passes share x²: only their δ² are added."""
-        passes, count = weights.shape[:2]
+        """With one position per sample the pulls share x²: only their δ² are added."""
+        pulls, count = weights.shape[:2]
         if slopes[0].numel() > count * slopes.shape[-1]:
             super().add(slopes, weights)
             return
-        d = slopes.reshape(passes, count, 1, -1)
+        d = slopes.reshape(pulls, count, 1, -1)
         weighted = (d.square() * weights[..., None]).sum(0)
         self.squared[:] = [self.squared[0] + weighted if self.squared else weighted]
 
     def total(self) -> Params:
-        """(Σ_passes δ²)ᵀ x² in one product, or what was added."""
+        """(Σ_pulls δ²)ᵀ x² in one product, or what was added."""
         if not self.squared:
             return self.sums
         weighted = self.squared[0]
@@ -100,6 +128,18 @@ class LinearTap(Tap):
             squares = outer_squares(d.mT, x.mT, weights)
             found[self.names["weight"]] = squares.mT if self.transposed else squares
         return found
+
+
+@_taps(F.linear)
+def _linear(call: Call, input, weight, bias=None):
+    return LinearTap(*call, input.detach()) if input.ndim > 1 else None
+
+
+@_taps(torch.addmm)
+def _addmm(call: Call, bias, input, weight):
+    if bias.ndim != 1:
+        return None
+    return LinearTap(*call, input.detach(), transposed=True)
 
 
 @dataclass(frozen=True)
@@ -151,7 +191,7 @@ class ConvolutionTap(Tap):
 
     @property
     def entries(self) -> int:
-        """The unfolded patches, which serve every pass."""
+        """The unfolded patches, which serve every pull."""
         return self.input.numel() * self._kernel[0] * self._kernel[1]
 
     @property
@@ -181,6 +221,60 @@ class ConvolutionTap(Tap):
         return patches.unflatten(1, (self.groups, -1))
 
 
+@_taps(F.conv1d, F.conv2d)
+def _convolution(
+    call: Call, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1
+):
+    if padding == "same":
+        space = weight.ndim - 2
+        kernel, spread = weight.shape[2:], _pair(dilation, space, 1)[-space:]
+        reach = [spread[i] * (kernel[i] - 1) for i in reversed(range(space))]
+        sides = [side for r in reach for side in (r // 2, r - r // 2)]
+        input = F.pad(input.detach(), sides)
+    border = 0 if isinstance(padding, str) else padding
+    return _convolution_tap(call, input, weight, stride, border, dilation, groups)
+
+
+@_taps(F.conv_transpose1d, F.conv_transpose2d)
+def _transposed_convolution(
+    call: Call,
+    input,
+    weight,
+    bias=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    groups=1,
+    dilation=1,
+):
+    layout = stride, padding, dilation, groups
+    return _convolution_tap(call, input, weight, *layout, transposed=True)
+
+
+def _convolution_tap(
+    call: Call, input, weight, stride, padding, dilation, groups, transposed=False
+):
+    space = weight.ndim - 2
+    if input.ndim != weight.ndim:
+        return None
+    return ConvolutionTap(
+        *call,
+        input.detach(),
+        weight.detach(),
+        _pair(stride, space, 1),
+        _pair(padding, space, 0),
+        _pair(dilation, space, 1),
+        groups,
+        transposed,
+    )
+
+
+def _pair(value: int | Iterable[int], space: int, fill: int) -> tuple[int, int]:
+    """Two numbers for a convolution of one or two space dimensions."""
+    values = [value] if isinstance(value, int) else list(value)
+    return (fill, values[0]) if space == 1 else (values[0], values[-1])
+
+
 @dataclass(frozen=True)
 class EmbeddingTap(Tap):
     """Rows of a table, chosen by indices."""
@@ -201,6 +295,22 @@ class EmbeddingTap(Tap):
         total = self.table.new_zeros(rows, weights.shape[1], width)
         total.index_add_(0, keys % rows, weighted)
         return {self.names["weight"]: total.transpose(0, 1)}
+
+
+@_taps(F.embedding)
+def _embedding(
+    call: Call,
+    input,
+    weight,
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    sparse=False,
+):
+    if padding_idx is not None or max_norm is not None or scale_grad_by_freq:
+        return None
+    return EmbeddingTap(*call, input, weight.detach())
 
 
 @dataclass(frozen=True)
@@ -229,6 +339,36 @@ class GainTap(Tap):
                     weights.mT, sums.square(), dims=1
                 )
         return found
+
+
+@_taps(F.batch_norm)
+def _batch_norm(
+    call: Call,
+    input,
+    running_mean,
+    running_var,
+    weight=None,
+    bias=None,
+    training=False,
+    momentum=0.1,
+    eps=1e-5,
+):
+    if training:
+        return None
+    normalized = F.batch_norm(input.detach(), running_mean, running_var, eps=eps)
+    return GainTap(*call, normalized, trailing=None)
+
+
+@_taps(F.layer_norm)
+def _layer_norm(call: Call, input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    normalized = F.layer_norm(input.detach(), normalized_shape, eps=eps)
+    return GainTap(*call, normalized, trailing=len(normalized_shape))
+
+
+@_taps(F.group_norm)
+def _group_norm(call: Call, input, num_groups, weight=None, bias=None, eps=1e-5):
+    normalized = F.group_norm(input.detach(), num_groups, eps=eps)
+    return GainTap(*call, normalized, trailing=None)
 
 
 def outer_squares(left: Tensor, right: Tensor, weights: Tensor) -> Tensor:

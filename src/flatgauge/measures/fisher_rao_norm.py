@@ -10,7 +10,7 @@ from torch import Tensor
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
@@ -114,11 +114,11 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
 def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:
     """E(∂_i ℓ)² for every parameter."""
 
-    def passes(rows: Rows) -> Iterator[Pass]:
+    def pulls(rows: Rows) -> Iterator[Pull]:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return SquaredGradients(work.objective, signed=False).mean(passes)
+    return SquaredGradients(work.objective, signed=False).mean(pulls)
 
 
 def _slope(loss: RowLoss, rows: Rows) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
@@ -20,6 +19,7 @@ from flatgauge.curvature.diagonal import (
     hessian_diagonal,
     hutchinson_diagonals,
 )
+from flatgauge.curvature.diagonal_methods import block_traces
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.deadline import OutOfTime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.kernels.convolution import OwnConvolutions
@@ -24,7 +24,7 @@ class DoubleBackward(Route):
     name = "double-backward"
     keeps = True
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graph."""
         point = objective.leaves()
         with OwnConvolutions(), OwnLayerNorms():
@@ -46,4 +46,4 @@ class DoubleBackward(Route):
             )
             return dict(zip(point, images, strict=True))
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.recording import Desk, record
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -34,7 +34,7 @@ class KeptCudaGraph(Route):
         self.matrix = inner.matrix
         self.replays = True
         self._desk: Desk | None = None
-        self._first: tuple[int, BatchProduct] | None = None
+        self._first: tuple[int, Product] | None = None
 
     def open(self, objective: Objective) -> None:
         """The desk of all batches."""
@@ -60,13 +60,13 @@ class KeptCudaGraph(Route):
         ended = _now()
         if ended - launched > launched - started:
             return "launches do not show: computing takes longer"
-        vectors = [gaussian(objective.parameters, generator(0))]
-        product(vectors)
-        plain = _seconds_of(lambda: product(vectors))
+        vector = gaussian(objective.parameters, generator(0))
+        product(vector)
+        plain = _seconds_of(lambda: product(vector))
         started = _now()
         recorded = self.prepare(objective, batch)
         taken = _now() - started
-        saved = (plain - _seconds_of(lambda: recorded(vectors))) * expect
+        saved = (plain - _seconds_of(lambda: recorded(vector))) * expect
         if not self.replays:
             return self.failure
         if saved < taken:
@@ -74,7 +74,7 @@ class KeptCudaGraph(Route):
         self._first = (batch.index, recorded)
         return ""
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Prepare and record on one stream, where autograd will differentiate again."""
         if self._first is not None and self._first[0] == batch.index:
             recorded, self._first = self._first[1], None
@@ -88,11 +88,10 @@ class KeptCudaGraph(Route):
             product = self.inner.prepare(objective, batch)
             desk.stream.synchronize()
         try:
-            recording = record(lambda v: product([v])[0], desk, warmed=True)
+            return record(product, desk, warmed=True).product
         except (RuntimeError, FlatgaugeError) as error:
             self.replays, self.failure = False, first_line(error)
             return product
-        return lambda vectors: [recording.product(vector) for vector in vectors]
 
 
 def _now() -> float:

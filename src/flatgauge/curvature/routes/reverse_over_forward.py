@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.func import grad
 
-from flatgauge.curvature.forward import jvp
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.jacobian import jvp
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -22,7 +22,7 @@ class ReverseOverForward(Route):
 
     name = "reverse-over-forward"
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Nothing to prepare: each vector runs its own pass."""
 
         def product(vector: Params) -> Params:
@@ -34,4 +34,4 @@ class ReverseOverForward(Route):
 
             return grad(slope)(objective.parameters)
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product
