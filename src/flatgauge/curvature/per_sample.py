@@ -28,6 +28,7 @@ from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
+from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, check_finite, scale
@@ -86,7 +87,7 @@ class SquaredGradients:
         self.objective = objective
         self.loss = objective.loss
         self.signed = signed
-        self.findings = findings or _findings(objective)
+        self.findings = findings or _findings(objective, objective.loss)
 
     @property
     def singly(self) -> set[str]:
@@ -138,7 +139,7 @@ class SquaredGradients:
         unproved = found.shares.keys() - self.findings.proved
         if unproved:
             few = _loudest(piece, found.attribution, unproved)
-            _try(self.objective, few, self.findings)
+            _try(self.objective, self.loss, few, self.findings)
         shares = {n: s for n, s in found.shares.items() if n not in self.singly}
         left = found.attribution.used - shares.keys()
         if not left:
@@ -160,18 +161,17 @@ class SquaredGradients:
         return found
 
 
-def _findings(objective: Objective) -> Findings:
-    """What is known at this point; at first, what three samples tell."""
+@once_per_network
+def _findings(objective: Objective, loss: RowLoss) -> Findings:
+    """What is known at this point; at first, what three samples tell.
 
-    def first() -> Findings:
-        findings = Findings(together=objective.device.type == "cuda")
-        with objective.isolated():
-            few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
-            _try(objective, few, findings)
-        return findings
-
-    # The rows, and with them the slots, are the loss's own.
-    return objective.once(f"per sample, {objective.loss.name}", first)
+    The rows, and with them the slots, are the loss's own.
+    """
+    findings = Findings(together=objective.device.type == "cuda")
+    with objective.isolated():
+        few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
+        _try(objective, loss, few, findings)
+    return findings
 
 
 def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
@@ -182,7 +182,7 @@ def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
     return map_batch(lambda t: t[chosen + others[:fill]], piece)
 
 
-def _try(objective: Objective, few: Batch, findings: Findings) -> None:
+def _try(objective: Objective, loss: RowLoss, few: Batch, findings: Findings) -> None:
     """Compare on a few samples in float64, where nothing wrong can hide behind rounding.
 
     What agrees is proved; what does not goes sample by sample from now on.
@@ -193,22 +193,21 @@ def _try(objective: Objective, few: Batch, findings: Findings) -> None:
         if findings.together:
             # Not every operation of a backward can be done for several passes at a time.
             with suppress(RuntimeError):
-                wrong, proved = _compared(exact, samples, together=True)
+                wrong, proved = _compared(exact, loss, samples, together=True)
                 if not wrong:
                     findings.proved |= proved
                     return
             findings.together = False
-        wrong, proved = _compared(exact, samples, together=False)
+        wrong, proved = _compared(exact, loss, samples, together=False)
     findings.singly |= wrong
     findings.proved |= proved
 
 
 def _compared(
-    objective: Objective, few: Batch, together: bool
+    objective: Objective, loss: RowLoss, few: Batch, together: bool
 ) -> tuple[set[str], set[str]]:
     """The parameters whose shares differ from plain differentiation, and that agree."""
-    assert isinstance(objective.loss, RowLoss)
-    shares = Shares(objective, objective.loss, True, together)
+    shares = Shares(objective, loss, True, together)
     shares.check_independent(few)
     columns = CHECKED_TOGETHER if together else 1
 
