@@ -38,7 +38,7 @@ def of_the_network(objective: Objective, word: str = "") -> object:
 
 
 @once
-def of_the_objective(objective: Objective, word: str = "") -> object:
+def of_the_objective(objective: Objective, word: object = "") -> object:
     return object()
 
 
@@ -90,6 +90,12 @@ def test_an_error_is_not_kept():
 
 def test_a_fact_keeps_its_name_and_its_docstring():
     assert once(test_an_error_is_not_kept).__name__ == "test_an_error_is_not_kept"
+
+
+def test_what_cannot_be_hashed_is_known_by_its_identity(objective):
+    point, equal = {"a": 1}, {"a": 1}
+    assert of_the_objective(objective, point) is of_the_objective(objective, point)
+    assert of_the_objective(objective, point) is not of_the_objective(objective, equal)
 
 
 def test_arguments_are_a_part_of_the_key(objective):

@@ -8,7 +8,8 @@
 
 A decorated function is computed at its first call with some arguments and looked up from
 then on; an error is not kept. The key is the function with its arguments, defaults filled
-in; they must be hashable. The facts lie in the first argument, and go with it.
+in. What cannot be hashed, such as a point, is itself alone: an equal one is another. The
+facts lie in the first argument, and go with it.
 
 `once` keeps a fact for the very object: a workbench, or an objective, which is a network
 with data, a point and a loss. `once_per_network` keeps it for the network at its point,
@@ -20,6 +21,7 @@ in its key.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -68,6 +70,19 @@ def once_per_network(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """Equal to what holds the very same value, which is not freed meanwhile."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def _kept(
     function: Callable[Concatenate[T, P], R],
     facts_of: Callable[[T], Facts],
@@ -80,7 +95,8 @@ def _kept(
     def look_up(owner: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
         bound = takes.bind(owner, *args, **kwargs)
         bound.apply_defaults()
-        key = function, *bound.args[1:], *bound.kwargs.items()
+        values = [*bound.args[1:], *bound.kwargs.values()]
+        key = function, *(v if isinstance(v, Hashable) else _Same(v) for v in values)
         facts = facts_of(owner)
         if key not in facts:
             facts[key] = function(given(owner), *args, **kwargs)
