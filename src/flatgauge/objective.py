@@ -14,6 +14,7 @@ from flatgauge.data import Batch, Batches
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
+from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
 from flatgauge.parts import Part, Rows
@@ -33,6 +34,8 @@ from flatgauge.vectors import (
 
 T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
+# What an objective has by its loss; its rows are what the loss averages over.
+OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 
 class Objective:
@@ -106,7 +109,9 @@ class Objective:
             any_batch=forward is not None and not isinstance(loss, str),
         )
         self.parameters: Params = self.network.parameters
-        self._facts: dict[str, Any] = {}
+        # What has been found out: see `flatgauge.memo`.
+        self.facts: Facts = {}
+        self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
         check_finite_parameters(self.parameters)
         self._survey(loss)
@@ -154,7 +159,6 @@ class Objective:
         # Copies: changing the given tensors later must not move this point.
         moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
         check_finite_parameters(moved.parameters)
-        moved._facts = {}
         return moved
 
     def model(self) -> nn.Module:
@@ -173,7 +177,6 @@ class Objective:
         changed.network = self.network.with_model(model, names)
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
-        changed._facts = {}
         if changed.parameters.keys() != self.parameters.keys():
             changed._survey(self.loss)
         changed._check_sound(model)
@@ -189,22 +192,46 @@ class Objective:
         return changed
 
     def with_loss(self, loss: LossLike) -> Objective:
-        """The same model, data and point under another loss."""
+        """The same model, data and point under another loss.
+
+        Facts of the network are shared: what either finds out, both know.
+        """
         changed = self._clone()
+        changed.network_facts = self.network_facts
         changed._survey(loss)
         if not isinstance(changed.loss, RowLoss):
             changed._check_sound(self.network.model)
         return changed
 
+    def without_loss(self) -> Objective:
+        """The same without its loss, and without all that a loss decides.
+
+        What is not there cannot be read: that is for facts of the network.
+        """
+        bare = self._clone()
+        bare.network_facts, bare._others = self.network_facts, self._others
+        for name in OF_THE_LOSS:
+            del bare.__dict__[name]
+        return bare
+
     def in_batches(self, batches: list[Batch]) -> Objective:
-        """The same objective, to be read in other batches of the same rows."""
+        """The same objective, to be read in other batches of the same rows.
+
+        Facts of the network are shared.
+        """
         changed = self._clone()
+        changed.network_facts = self.network_facts
         changed._others, changed._value = batches, self._value
         return changed
 
     def part(self, rows: Rows) -> Objective:
-        """The same objective on some samples of some batches: see `parts.Part`."""
+        """The same objective on some samples of some batches: see `parts.Part`.
+
+        It starts with the facts of the network that are known, and keeps what it finds
+        out to itself: that need not hold for the other samples.
+        """
         changed = self._clone()
+        changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
         seen = changed._pass(self.loss, 0)
         changed._value, changed.batch_sizes = seen.value, seen.sizes
@@ -252,19 +279,12 @@ class Objective:
         """The sum of the losses of one batch, differentiable in `params`."""
         return self.loss.sum(*self.evaluate(params, batch))
 
-    def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A fact about the network at this point, found out once.
-
-        Where it is about the loss, too, the key must name that.
-        """
-        if key not in self._facts:
-            self._facts[key] = compute()
-        return self._facts[key]
-
     def _clone(self) -> Objective:
+        """A copy that knows no facts, not even its value."""
         twin = object.__new__(Objective)
         twin.__dict__.update(self.__dict__)
         twin._value = twin._others = None
+        twin.facts, twin.network_facts = {}, {}
         return twin
 
     def _pass(self, loss: Loss, seed: int, watch: Watch | None = None) -> Pass:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from flatgauge.data import Batch, Batches, map_batch
+from flatgauge.data import Batch, Batches, take
 
 # By index of a batch: which of its samples, or None for the whole batch.
 Rows = Mapping[int, list[int] | None]
@@ -36,8 +36,6 @@ class Part:
             if batch.index not in self._rows:
                 continue
             rows = self._rows[batch.index]
-            part = batch
-            if rows is not None:
-                part = map_batch(lambda t, rows=rows: t[rows], batch)
+            part = batch if rows is None else take(batch, rows)
             yield replace(part, index=count)
             count += 1

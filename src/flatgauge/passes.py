@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
+from flatgauge.nested import map_leaves
 
 T = TypeVar("T")
 # Takes note of a batch, its outputs and its targets.
@@ -85,22 +86,20 @@ def summed(terms: Iterable[T]) -> T:
     >>> summed([(1, {"x": 2.0}), (3, {"x": 4.0})])
     (4, {'x': 6.0})
     """
-    total: list[Any] = []
-    structure = None
-    for index, term in enumerate(terms):
-        leaves, structure = tree_flatten(term)
-        if index == 0:
-            total = leaves
-            continue
-        for place, leaf in enumerate(leaves):
-            if index > 1 and isinstance(leaf, Tensor):
-                total[place] += leaf
-            elif leaf is not None:
-                # Not in place: it may be a view, or the first term's own.
-                total[place] = total[place] + leaf
-    if structure is None:
-        raise DataError("there is nothing to add up: give at least one batch.")
-    return tree_unflatten(total, structure)
+    left = iter(terms)
+    try:
+        first = next(left)
+    except StopIteration:
+        message = "there is nothing to add up: give at least one batch."
+        raise DataError(message) from None
+    total, add = first, operator.add
+    for term in left:
+        total = map_leaves(
+            lambda a, b, add=add: a if b is None else add(a, b), total, term
+        )
+        # Not before: what was given may be a view, or another's.
+        add = operator.iadd
+    return total
 
 
 def _summed_up(totals: list[Tensor], sizes: list[int], reaches: list[Tensor]) -> Pass:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flatgauge.data import leading_size, made_of_tensors
+from flatgauge.data import samples_in
 from flatgauge.errors import DataError, OptionError
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
@@ -119,10 +119,7 @@ class Splits:
 def _units(objective: Objective) -> tuple[str, list[Unit]]:
     """What can be chosen, as (batch, row); a row of None is the whole batch."""
     with objective.isolated():
-        lengths = [
-            leading_size(batch.whole) if made_of_tensors(batch.whole) else None
-            for batch in objective.batches()
-        ]
+        lengths = [samples_in(batch) for batch in objective.batches()]
     if objective.coupled or None in lengths:
         return "batches", [(index, None) for index in range(len(lengths))]
     return "samples", [

@@ -25,6 +25,7 @@ from flatgauge.errors import (
 )
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import DEFAULT as DEFAULT
@@ -237,7 +238,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
         dtype=str(objective.dtype).removeprefix("torch."),
         model=type(objective.network.model).__name__,
         parameters=size(objective.parameters),
-        fingerprint=objective.once("fingerprint", lambda: _fingerprint(objective)),
+        fingerprint=_fingerprint(objective),
         loss=objective.loss.name,
         loss_value=objective.value(),
         mode=objective.network.mode,
@@ -251,6 +252,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
     )
 
 
+@once_per_network
 def _fingerprint(objective: Objective) -> str:
     """The beginning of a SHA-256 of names and parameters."""
     digest = hashlib.sha256()

@@ -13,6 +13,7 @@ from torch.autograd.function import BackwardCFunction
 from flatgauge.curvature.degrees import DegreeWatcher
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.data import Batch, few_samples
+from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -30,16 +31,13 @@ FEWEST, MOST = 2, 16
 OF_A_KIND = 8
 
 
+@once_per_network
 def is_affine_in_each_tensor(objective: Objective) -> bool:
-    """Whether the outputs are piecewise affine in each tensor; found out once a point."""
-    return objective.once("affine", lambda: _check(objective))
+    """Whether the outputs are piecewise affine in each tensor.
 
-
-def _check(objective: Objective) -> bool:
-    """Look at all operations, and at the second derivatives of a few samples.
-
-    Derivatives alone could not tell: a curved function has straight stretches, and the
-    first samples may lie on one. Operations alone would trust our list of them.
+    Looks at all operations, and at the second derivatives of a few samples. Derivatives
+    alone could not tell: a curved function has straight stretches, and the first samples
+    may lie on one. Operations alone would trust our list of them.
     """
     with objective.isolated(), derivative_errors("second derivative"):
         first = objective.first_batch()

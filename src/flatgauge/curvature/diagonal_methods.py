@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -19,8 +20,7 @@ from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
-from flatgauge.errors import LossError
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -109,31 +109,33 @@ def _term_sizes(objective: Objective) -> Params:
     random = generator(0)
 
     def sizes_of(batch: Batch) -> Params:
-        total = zeros_like(objective.parameters)
-        for plus, minus in _output_probes(objective, batch, random, SIZE_PROBES):
-            total = add(add(total, plus), minus)
-        return total
+        probes = _output_probes(objective, batch, SIZE_PROBES, random, negative=1.0)
+        return reduce(add, probes)
 
     share = 1 / (SIZE_PROBES * objective.sample_count)
     return scale(objective.sum(sizes_of), share)
 
 
 def _output_probes(
-    objective: Objective, batch: Batch, random: torch.Generator, count: int
-) -> Iterator[tuple[Params, Params]]:
-    """(∇_θ Σ_rows⟨f, S u⟩)² for the positive and for the negative part of ∇²_f ℓ."""
-    loss = objective.loss
-    assert isinstance(loss, RowLoss)
+    objective: Objective,
+    batch: Batch,
+    count: int,
+    random: torch.Generator,
+    negative: float,
+) -> Iterator[Params]:
+    """(∇_θ Σ_rows⟨f, S u⟩)² for the positive part of ∇²_f ℓ = S Sᵀ − …, u = ±1.
+
+    Where there is a negative part, `negative` times what it gives is added.
+    """
+    loss = row_loss(objective.loss, "probes in output space need")
     point = objective.leaves()
     rows = loss.rows(*objective.evaluate(point, batch))
-    nothing = zeros_like(objective.parameters)
     for _ in range(count):
         plus, minus = loss.hessian_probe(rows, random)
-        pulled = _squared_pull(rows.outputs, point, plus)
-        yield (
-            pulled,
-            nothing if minus is None else _squared_pull(rows.outputs, point, minus),
-        )
+        share = _squared_pull(rows.outputs, point, plus)
+        if minus is not None:
+            share = add(share, _squared_pull(rows.outputs, point, minus), negative)
+        yield share
 
 
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
@@ -142,19 +144,13 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     One ordinary backward a probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
-    loss = objective.loss
-    if not isinstance(loss, RowLoss):
-        raise LossError(
-            f"probes in output space need a loss a row, which '{loss.name}' does not "
-            "give: use a named loss."
-        )
     random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
         # Batches draw their signs independently, so their variances add up.
         moments = _Moments(objective.parameters)
-        for plus, minus in _output_probes(objective, batch, random, probes):
-            moments.add(add(plus, minus, -1.0))
+        for share in _output_probes(objective, batch, probes, random, negative=-1.0):
+            moments.add(share)
         return moments.mean, moments.variance_of_mean()
 
     mean, variance = objective.sum(moments_of)

@@ -32,8 +32,9 @@ from flatgauge.curvature.shares import (
 )
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
+from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, check_finite, scale
@@ -84,17 +85,12 @@ class SquaredGradients:
         signed: bool = True,
         trials: Trials | None = None,
     ):
-        if not isinstance(objective.loss, RowLoss):
-            raise LossError(
-                f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
-                "does not give: use a named loss."
-            )
+        self.loss = row_loss(objective.loss, "per-sample derivatives need")
         if objective.coupled:
             raise ModelError(COUPLED)
         self.objective = objective
-        self.loss = objective.loss
         self.signed = signed
-        self.trials = trials or _trials(objective)
+        self.trials = trials or _trials(objective, self.loss)
 
     @property
     def singly(self) -> set[str]:
@@ -146,7 +142,7 @@ class SquaredGradients:
         unproved = found.shares.keys() - self.trials.proved
         if unproved:
             few = _loudest(piece, found.attribution, unproved)
-            _try(self.objective, few, self.trials)
+            _try(self.objective, self.loss, few, self.trials)
         shares = {n: s for n, s in found.shares.items() if n not in self.singly}
         left = found.attribution.used - shares.keys()
         if not left:
@@ -168,18 +164,17 @@ class SquaredGradients:
         return found
 
 
-def _trials(objective: Objective) -> Trials:
-    """What is known at this point; at first, what three samples tell."""
+@once_per_network
+def _trials(objective: Objective, loss: RowLoss) -> Trials:
+    """What is known at this point; at first, what three samples tell.
 
-    def first() -> Trials:
-        trials = Trials(together=objective.device.type == "cuda")
-        with objective.isolated():
-            few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
-            _try(objective, few, trials)
-        return trials
-
-    # The rows, and with them the slots, are the loss's own.
-    return objective.once(f"per sample, {objective.loss.name}", first)
+    The rows, and with them the slots, are the loss's own.
+    """
+    trials = Trials(together=objective.device.type == "cuda")
+    with objective.isolated():
+        few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
+        _try(objective, loss, few, trials)
+    return trials
 
 
 def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
@@ -190,7 +185,7 @@ def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
     return map_batch(lambda t: t[chosen + others[:fill]], piece)
 
 
-def _try(objective: Objective, few: Batch, trials: Trials) -> None:
+def _try(objective: Objective, loss: RowLoss, few: Batch, trials: Trials) -> None:
     """Compare on a few samples in float64, where nothing wrong can hide behind rounding.
 
     What agrees is proved; what does not goes sample by sample from now on.
@@ -201,22 +196,21 @@ def _try(objective: Objective, few: Batch, trials: Trials) -> None:
         if trials.together:
             # Not every operation of a backward can be done for several pulls at a time.
             with suppress(RuntimeError):
-                wrong, proved = _compared(exact, samples, together=True)
+                wrong, proved = _compared(exact, loss, samples, together=True)
                 if not wrong:
                     trials.proved |= proved
                     return
             trials.together = False
-        wrong, proved = _compared(exact, samples, together=False)
+        wrong, proved = _compared(exact, loss, samples, together=False)
     trials.singly |= wrong
     trials.proved |= proved
 
 
 def _compared(
-    objective: Objective, few: Batch, together: bool
+    objective: Objective, loss: RowLoss, few: Batch, together: bool
 ) -> tuple[set[str], set[str]]:
     """The parameters whose shares differ from plain differentiation, and that agree."""
-    assert isinstance(objective.loss, RowLoss)
-    shares = Shares(objective, objective.loss, True, together)
+    shares = Shares(objective, loss, True, together)
     shares.check_independent(few)
     columns = CHECKED_TOGETHER if together else 1
 

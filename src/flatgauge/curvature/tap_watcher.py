@@ -9,7 +9,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from flatgauge.curvature.taps import TAPPED, Call, Tap
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 from flatgauge.vectors import Params
 
 

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor
 
 from flatgauge.errors import LossError
-from flatgauge.losses.counting import (
-    BY_SAMPLES,
-    BY_TARGETS,
-    Counting,
-    count_samples,
-    tensors_of,
-)
+from flatgauge.losses.counting import BY_SAMPLES, BY_TARGETS, Counting, count_samples
 from flatgauge.losses.loss import Loss, RowLoss
 from flatgauge.losses.precision import InDouble
+from flatgauge.nested import tensors_in
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class CallableLoss(Loss):
             else:
                 value = self.function(outputs, targets)
         except Exception as error:
-            shapes = [tuple(t.shape) for t in tensors_of((outputs, targets))][:4]
+            shapes = [tuple(t.shape) for t in tensors_in((outputs, targets))[:4]]
             raise LossError(
                 f"the loss '{self.name}' failed on outputs and targets of shape {shapes} "
                 f"({type(error).__name__}: {error}): check that it takes them."

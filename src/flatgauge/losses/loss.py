@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from flatgauge import noise
+from flatgauge.errors import LossError
 from flatgauge.shapes import Float, Int
 
 IGNORED = -100
@@ -93,6 +94,24 @@ class RowLoss(Loss):
         """The sum over the rows, and their number."""
         rows = self.rows(outputs, targets)
         return self.values(rows).sum(), rows.outputs.shape[0]
+
+
+def row_loss(loss: Loss, what_needs: str) -> RowLoss:
+    """The loss, if it is known row by row.
+
+    Args:
+        loss: any.
+        what_needs: the beginning of the refusal, such as "the Fisher matrix needs".
+
+    Raises:
+        LossError: if only its sum over a batch is known.
+    """
+    if not isinstance(loss, RowLoss):
+        raise LossError(
+            f"{what_needs} a loss per row, which '{loss.name}' does not give: use a named "
+            "loss."
+        )
+    return loss
 
 
 def random_signs(like: Tensor, random: torch.Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
 
 
+@dataclass(frozen=True)
 class MeanSquaredError(RowLoss):
     """ℓ = mean_k (f_k − y_k)², with ∇²_f ℓ = 2/K · I.
 

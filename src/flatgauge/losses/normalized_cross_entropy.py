@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
 
 
+@dataclass(frozen=True)
 class NormalizedCrossEntropy(RowLoss):
     """Cross-entropy of z = (f − mean f) / std f, which no rescaling of f can change.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from flatgauge.curvature.output_layer import output_layer
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once
 from flatgauge.vectors import Params
 
 
+@once
 def centered_point(work: Workbench, center_output: bool) -> Params:
     """θ with the mean over classes taken out of the output layer, if that is wanted.
 
@@ -16,7 +18,7 @@ def centered_point(work: Workbench, center_output: bool) -> Params:
     point = work.objective.parameters
     if not center_output:
         return point
-    axes = work.once("output layer", lambda: output_layer(work.objective))
+    axes = output_layer(work.objective)
     if not axes:
         raise NotApplicable(
             "center_output=True is for classifiers with a layer whose shift moves all "

@@ -10,9 +10,10 @@ from typing import Any
 from scipy import sparse
 from torch import Tensor, nn
 
-from flatgauge.data import concatenated, few_samples
+from flatgauge.data import few_samples
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.isolation import attention_fast_path_off
+from flatgauge.nested import concatenated
 from flatgauge.objective import Objective
 from flatgauge.symmetry.capture import capture
 from flatgauge.symmetry.generators import Generators

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, map_nested
+from flatgauge.data import Batch, map_batch, samples_in
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
+from flatgauge.nested import map_nested
 from flatgauge.units.likeness import (
     AGREEMENT,
     is_plain,
@@ -30,7 +31,7 @@ from flatgauge.units.likeness import (
 )
 from flatgauge.units.network import Evaluate
 from flatgauge.units.pool import Pool
-from flatgauge.units.samples import Samples, odd_cut, rows_of, samples_in, sliced
+from flatgauge.units.samples import Samples, odd_cut, rows_of, sliced
 from flatgauge.units.subsets import Kind, kind_of
 from flatgauge.vectors import Params
 
@@ -94,7 +95,7 @@ class Judge:
             self._check(samples)
             if samples.exact:
                 self._check_beside(outputs, targets)
-                self._pool.add(outputs, targets)
+                self._pool.add(samples)
                 few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
                 error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
                 self._error, self._size = self._error + error, self._size + size

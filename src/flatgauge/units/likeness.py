@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import map_nested, tensors_in
 from flatgauge.errors import FlatgaugeError, LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.precision import second_derivative_rounding
+from flatgauge.nested import map_nested, tensors_in
 from flatgauge.units.samples import reach_of
 
 # The relative difference of sums over samples that is rounding.

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, few_samples, leading_size, map_batch, tensors_in
+from flatgauge.data import Batch, few_samples, leading_size, map_batch, samples_in, take
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import Loss, RowLoss
-from flatgauge.units.samples import odd_cut, reach_of, samples_in
+from flatgauge.nested import tensors_in
+from flatgauge.units.samples import odd_cut, reach_of
 from flatgauge.vectors import Params, gaussian, generator
 
 # The relative change of outputs that rounding makes between batches of other sizes.
@@ -82,7 +83,7 @@ class CouplingCheck:
         cut = odd_cut(count)
         try:
             parts = [
-                self.evaluate(point, map_batch(lambda t, rows=rows: t[rows], batch))
+                self.evaluate(point, take(batch, rows))
                 for rows in (slice(0, cut), slice(cut, None))
             ]
             if not _by_samples(both[0], [p[0] for p in parts], (count, cut)):

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, leading_size, made_of_tensors, map_nested, tensors_in
+from flatgauge.data import leading_size
+from flatgauge.nested import made_of_tensors, map_nested, tensors_in
 
 Pair = tuple[Any, Any]
 
@@ -33,11 +34,6 @@ def sliced(outputs: Any, targets: Any) -> Samples | None:
     if count is None or leading_size(outputs) is None or not made_of_tensors(both):
         return None
     return Samples(count, lambda index: rows_of(both, index), exact=True)
-
-
-def samples_in(batch: Batch) -> int | None:
-    """The number of samples of a batch, where it can be split into them."""
-    return leading_size(batch.whole) if made_of_tensors(batch.whole) else None
 
 
 def rows_of(value: Any, index: Tensor) -> Any:
