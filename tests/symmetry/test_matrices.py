@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.numerical_dimension import numerical_dimension
 from support.used_networks import Built, data, routed, slices, stack
 from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.matrices import used_matrices
-from flatgauge.symmetry.verify import numerical_dimension
 
 X, Y = data()
 
