@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from flatgauge.symmetry.graph import tensors
+from flatgauge.symmetry.graph import floating
 from flatgauge.vectors import generator
 
 
@@ -50,7 +50,7 @@ def numerical_dimension(
         }
         leaves = {name: tensor.requires_grad_() for name, tensor in theta.items()}
         result = torch.func.functional_call(network, leaves, inputs)
-        entries = torch.cat([tensor.reshape(-1) for tensor in tensors(result)])
+        entries = torch.cat([tensor.reshape(-1) for tensor in floating(result)])
         for entry in entries:
             gradients = torch.autograd.grad(
                 entry, list(leaves.values()), retain_graph=True, allow_unused=True
