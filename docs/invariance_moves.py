@@ -11,26 +11,26 @@ from networks import Attention, convolutional, mlp, normal, normalized, seeded
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.symmetry.attention import (
+from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     Projection,
     transform_query_key,
 )
-from flatgauge.symmetry.batchnorm import (
+from flatgauge.symmetry.maps.batchnorm import (
     NormalizedLayer,
     rescale_gain,
     rescale_normalized_rows,
 )
-from flatgauge.symmetry.branch import split_branches
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.head_matrices import random_gl
-from flatgauge.symmetry.output import (
+from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.output import (
     scale_output,
     shift_output,
     shift_output_by_input,
 )
-from flatgauge.symmetry.permute import permute_units
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.permute import permute_units
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 
 
 @dataclass(frozen=True)

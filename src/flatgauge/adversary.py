@@ -98,10 +98,9 @@ def _steepest(
         if len(orbit) == 0:
             continue
         ones = map_tensors(torch.ones_like, objective.parameters)
-        weighted = group.vertical(multiply(top, top), kind)
-        scores = weighted.inner(ones)
+        scores = orbit.at(multiply(top, top)).inner(ones)
         best = scores.abs().argsort(descending=True)[:CANDIDATES].tolist()
-        exponents = group.vertical(ones, kind)
+        exponents = orbit.at(ones)
         parts = []
         for index in best:
             direction = torch.zeros(len(orbit), dtype=torch.float64)
@@ -161,9 +160,9 @@ def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
 
     def trace(coordinates: np.ndarray) -> tuple[float, np.ndarray]:
         steps = torch.from_numpy(coordinates)
-        moved = group.vertical(curvature, kind).flow(-2 * steps)
+        moved = orbit.at(curvature).flow(-2 * steps)
         total = sum(float(h.sum()) for h in moved.values())
-        slope = -2 * group.vertical(moved, kind).inner(ones)
+        slope = -2 * orbit.at(moved).inner(ones)
         return total, slope.numpy()
 
     found = minimize(trace, np.zeros(len(orbit)), jac=True, method="L-BFGS-B")

@@ -17,15 +17,15 @@ from flatgauge.curvature.output_layer import output_layer
 from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.symmetry import Group, symmetries
-from flatgauge.symmetry.attention import (
+from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     transform_query_key,
     transform_value_output,
 )
-from flatgauge.symmetry.branch import split_branches
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.head_matrices import random_gl
-from flatgauge.symmetry.permute import permutable_layers, permute_units
+from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
 from flatgauge.vectors import generator
 
 Move = Callable[[int, float], Objective]

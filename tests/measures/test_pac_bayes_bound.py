@@ -11,9 +11,9 @@ import flatgauge as fg
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.results import Measurement, Status
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import scale_output
-from flatgauge.symmetry.permute import permute_units
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.output import scale_output
+from flatgauge.symmetry.maps.permute import permute_units
 from flatgauge.vectors import Params
 
 NAME = "pac-bayes-bound"

@@ -5,9 +5,9 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import OptionError
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.permute import permute_units
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.permute import permute_units
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 
 NAME = "riemannian-sharpness"
 METRICS = {"layer": "layer-rescale", "node": "node-rescale"}

@@ -17,9 +17,9 @@ from support.small_nets import (
 )
 from torch import Tensor
 
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import shift_output
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.output import shift_output
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import Params, add, dot, gaussian, generator, ravel
 
 NET = mlp([2, 3, 3, 2], seed=0)

@@ -1,27 +1,65 @@
-"""Read a network as a program: by `torch.export`, else by watching it run."""
+"""Read a network: as a program of operators, and as what its parameters are used as."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from flatgauge.errors import SymmetryError
+from flatgauge.isolation import isolated
+from flatgauge.symmetry.dispatched import watch_graph
 from flatgauge.symmetry.exported import export_graph
-from flatgauge.symmetry.graph import Graph, Output, Selected
-from flatgauge.symmetry.live import watch_graph
+from flatgauge.symmetry.graph import Graph, Output, Selected, aliases, copied, runnable
+from flatgauge.symmetry.parameters import fixed_tensors
+from flatgauge.uses import Matrices, Watcher, in_own_memory
 
 
-def capture(
+@dataclass(frozen=True)
+class Reading:
+    """What is read off a network, whatever is then asked of its symmetries.
+
+    Attributes:
+        graph: Its program in evaluation mode.
+        used: The parameters that are used as matrices. Query, key and value of one matrix
+            are not told apart: they share its inputs, and their rows are independent.
+        fixed: Parameters and buffers that cannot be rescaled, with the reason.
+        aliases: The first name of every tensor that has several, by its other names.
+    """
+
+    graph: Graph
+    used: Mapping[str, Matrices]
+    fixed: Mapping[str, str]
+    aliases: Mapping[str, str]
+
+
+def read(
     model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Output
-) -> Graph:
-    """The program of `model` in evaluation mode; the model itself is not touched.
+) -> Reading:
+    """Read `model` on example inputs; the model itself is not touched.
 
     Raises:
-        SymmetryError: if neither way works.
+        SymmetryError: if it cannot be read, neither by `torch.export` nor by watching it.
     """
+    with isolated(device_of(model)), torch.no_grad():
+        graph = _capture(model, args, kwargs, output)
+        used = _used_matrices(model, args, kwargs)
+    return Reading(graph, used, fixed_tensors(graph, model), aliases(model))
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a network computes."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def _capture(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Output
+) -> Graph:
+    """The program, by `torch.export`, else by watching the network run."""
     shared = {id(tensor): tensor for tensor in model.parameters()}
     try:
         # Exporting never writes to parameters, so their memory need not be copied.
@@ -39,3 +77,19 @@ def capture(
         return watch_graph(Selected(twin, output).eval(), args, kwargs)
     except SymmetryError as error:
         raise error from first
+
+
+def _used_matrices(
+    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Matrices]:
+    """The parameters that are used as matrices on the example inputs."""
+    with runnable():
+        twin = copy.deepcopy(model).eval()
+        for parameter in twin.parameters():
+            parameter.data = in_own_memory(parameter.data)
+        watcher = Watcher(dict(twin.named_parameters()))
+        given, named = copied((args, dict(kwargs)))
+        watcher.inputs([list(given), named])
+        with watcher:
+            twin(*given, **named)
+    return watcher.described(apart=False)

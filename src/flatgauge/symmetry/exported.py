@@ -29,7 +29,7 @@ def export_graph(
     Raises:
         SymmetryError: if the sizes of tensors depend on the inputs.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(model, args, dict(kwargs), strict=False)
         program = program.run_decompositions({})

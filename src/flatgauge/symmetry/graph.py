@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from flatgauge.data import map_nested, tensors_in
+from flatgauge.errors import SymmetryError
 
 Output = Callable[[Any], Any]
 
@@ -48,9 +53,10 @@ class Node:
     module: str
 
     @property
-    def inputs(self) -> Iterator[Value]:
+    def inputs(self) -> list[Value]:
         """The values among the arguments, also inside lists."""
-        return values((self.args, self.kwargs))
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return [leaf for leaf in leaves if isinstance(leaf, Value)]
 
 
 @dataclass(frozen=True)
@@ -105,18 +111,6 @@ def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     return kept[::-1]
 
 
-def values(tree: Any) -> Iterator[Value]:
-    """All values in nested tuples, lists and mappings."""
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from values(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from values(item)
-
-
 class Selected(nn.Module):
     """A network that returns only what its symmetries must preserve."""
 
@@ -127,20 +121,35 @@ class Selected(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
         """The tensors that `output` picks from the network's result."""
-        return list(tensors(self.output(self.network(*args, **kwargs))))
+        return floating(self.output(self.network(*args, **kwargs)))
 
 
-def tensors(tree: Any) -> Iterator[Tensor]:
+def floating(tree: Any) -> list[Tensor]:
     """All floating tensors in nested tuples, lists and mappings."""
-    if isinstance(tree, Tensor):
-        if tree.is_floating_point():
-            yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from tensors(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from tensors(item)
+    return [tensor for tensor in tensors_in(tree) if tensor.is_floating_point()]
+
+
+def copied(tree: Any) -> Any:
+    """The same tuples, lists and mappings with copies of their tensors."""
+    return map_nested(torch.clone, tree)
+
+
+@contextmanager
+def runnable() -> Iterator[None]:
+    """Say of a network that fails inside that its example inputs do not fit.
+
+    Raises:
+        SymmetryError: instead of whatever else is raised.
+    """
+    try:
+        yield
+    except SymmetryError:
+        raise
+    except Exception as error:
+        raise SymmetryError(
+            f"the network could not be run on the example inputs ({error}): pass inputs "
+            "that it accepts."
+        ) from error
 
 
 def aliases(model: nn.Module) -> dict[str, str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from flatgauge.data import map_nested
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.graph import Output, tensors
+from flatgauge.symmetry.generators import Generator
+from flatgauge.symmetry.graph import Output, copied, floating
 from flatgauge.symmetry.group import Group
 from flatgauge.vectors import generator
 
@@ -22,26 +24,29 @@ ROUNDED_TOLERANCE = 1e-4
 """For networks that compute in single precision whatever their dtype."""
 
 
-def verify(
+def verified(
+    group: Group,
     model: nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    group: Group,
     output: Output,
-) -> None:
+) -> Group:
     """Apply a random element of `group` to a copy in float64 and compare the outputs.
 
     Parameters that are zero or constant are perturbed first, and the running statistics
     of normalization layers are drawn anew, so that the test cannot pass for want of
-    anything to change. The errors found are written to `group.error` and, measured with
-    the model's own running statistics, to `group.approximate_error`.
+    anything to change.
+
+    Returns:
+        The group with the `error` found and, measured with the model's own running
+        statistics, the `approximate_error`.
 
     Raises:
         SymmetryError: if the outputs change, are not finite, differ between two equal
             runs, or do not depend on the parameters.
     """
     own = perturbed(copy.deepcopy(model).eval(), statistics=False).double()
-    doubled_args, doubled_kwargs = pytree.tree_map(_double, (args, dict(kwargs)))
+    doubled_args, doubled_kwargs = map_nested(_double, (args, dict(kwargs)))
     run = _Runner(doubled_args, doubled_kwargs, output)
     rounded = group.rounded
     try:
@@ -62,11 +67,18 @@ def verify(
             "two runs on the same inputs gave different outputs: remove the randomness "
             "from the forward pass in evaluation mode."
         )
+    error = approximate = math.nan
     if group.dimension:
         element = group.random_element(seed=0, spread=SPREAD)
-        group.error = relative_change(expected, run(group.act(generic, element)))
-        if not group.error <= tolerance:
-            raise SymmetryError(_accuse(run, generic, expected, group, tolerance))
+        error = relative_change(expected, run(group.act(generic, element)))
+        if not error <= tolerance:
+            guilty = _guilty(run, generic, expected, group, tolerance)
+            names = ", ".join(f"'{name}'" for name in guilty.exponents)
+            raise SymmetryError(
+                f"a rescaling of {names} that should preserve the outputs changes them by "
+                f"{error:.1e}: the network does something there that its operators do not "
+                "show (memory shared in place, code outside torch); no group is returned."
+            )
         if relative_change(expected, run(_scaled_at_random(generic))) <= tolerance:
             raise SymmetryError(
                 "the outputs do not depend on the parameters on the example inputs, so "
@@ -74,11 +86,10 @@ def verify(
             )
     if group.approximate_dimension > group.dimension:
         element = group.random_element(seed=0, spread=SPREAD, approximate=True)
-        group.approximate_error = relative_change(
-            run(own), run(group.act(own, element))
-        )
+        approximate = relative_change(run(own), run(group.act(own, element)))
     else:
-        group.approximate_error = group.error
+        approximate = error
+    return replace(group, error=error, approximate_error=approximate)
 
 
 class _Runner:
@@ -92,10 +103,10 @@ class _Runner:
         self.output = output
 
     def __call__(self, model: nn.Module) -> list[Tensor]:
-        args, kwargs = pytree.tree_map(_copy, (self.args, self.kwargs))
+        args, kwargs = copied((self.args, self.kwargs))
         with torch.no_grad(), torch.random.fork_rng():
             torch.manual_seed(0)
-            return list(tensors(self.output(model(*args, **kwargs))))
+            return floating(self.output(model(*args, **kwargs)))
 
 
 def perturbed(model: nn.Module, statistics: bool = True, seed: int = 1) -> nn.Module:
@@ -133,13 +144,13 @@ def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     return worst
 
 
-def _accuse(
+def _guilty(
     run: _Runner,
     model: nn.Module,
     expected: list[Tensor],
     group: Group,
     tolerance: float,
-) -> str:
+) -> Generator:
     """Halve the set of generators until one is left that changes the outputs."""
     draw = torch.randn(group.dimension, generator=generator(0), dtype=torch.float64)
     suspects = torch.arange(group.dimension)
@@ -151,12 +162,7 @@ def _accuse(
             expected, run(group.act(model, group.element(coordinates)))
         )
         suspects = half if not change <= tolerance else suspects[len(half) :]
-    names = ", ".join(f"'{n}'" for n in group.generators[int(suspects[0])].exponents)
-    return (
-        f"a rescaling of {names} that should preserve the outputs changes them by "
-        f"{group.error:.1e}: the network does something there that its operators do not "
-        "show (memory shared in place, code outside torch); no group is returned."
-    )
+    return group.generators[int(suspects[0])]
 
 
 def _scaled_at_random(model: nn.Module) -> nn.Module:
@@ -172,68 +178,5 @@ def _scaled_at_random(model: nn.Module) -> nn.Module:
     return twin
 
 
-def numerical_dimension(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    seed: int = 0,
-    threshold: float = 1e-9,
-) -> tuple[int, int]:
-    """Count diagonal symmetries of a small network by linear algebra alone.
-
-    A rescaling with exponents e preserves the outputs to first order at θ if
-    (∂f/∂θ · θ) e = 0. The rows of this matrix are stacked over random θ until there are
-    twice as many as columns, since at a single θ a shift of a bias looks like a
-    rescaling too. No rule, no trace and no label enters: this is the independent check
-    of `symmetries`.
-
-    Args:
-        model: The network, in the mode in which it is to be judged.
-        args: Its inputs.
-        seed: Of the random numbers.
-        threshold: Singular values below this, relative to the largest, count as zero.
-
-    Returns:
-        The dimension of the group that moves parameters alone, and how many of these
-        directions rescale a single entry on which the outputs do not depend at all.
-    """
-    network = copy.deepcopy(model).double()
-    names = dict(network.named_parameters())
-    random = generator(seed)
-    inputs = pytree.tree_map(_double, args)
-    size = sum(tensor.numel() for tensor in names.values())
-    rows: list[Tensor] = []
-    while len(rows) < 2 * size:
-        theta = {
-            name: torch.randn(tensor.shape, generator=random, dtype=torch.float64)
-            for name, tensor in names.items()
-        }
-        leaves = {name: tensor.requires_grad_() for name, tensor in theta.items()}
-        result = torch.func.functional_call(network, leaves, inputs)
-        entries = torch.cat([tensor.reshape(-1) for tensor in tensors(result)])
-        for entry in entries:
-            gradients = torch.autograd.grad(
-                entry, list(leaves.values()), retain_graph=True, allow_unused=True
-            )
-            pairs = zip(gradients, leaves.values(), strict=True)
-            row = [
-                torch.zeros(leaf.numel()) if g is None else (g * leaf).reshape(-1)
-                for g, leaf in pairs
-            ]
-            rows.append(torch.cat(row).detach())
-    matrix = torch.stack(rows).numpy()
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    matrix = matrix / np.where(lengths > 0, lengths, 1.0)
-    values = np.linalg.svd(matrix, compute_uv=False)
-    rank = int((values > threshold * values[0]).sum())
-    dead = int((np.abs(matrix).max(axis=0) < threshold).sum())
-    return matrix.shape[1] - rank, dead
-
-
-def _double(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and leaf.is_floating_point():
-        return leaf.detach().double()
-    return leaf
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().double() if tensor.is_floating_point() else tensor

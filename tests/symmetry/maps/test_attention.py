@@ -8,14 +8,14 @@ from support.small_nets import assert_close, normal, params_of
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.attention import (
+from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     Projection,
     transform_query_key,
     transform_value_output,
 )
-from flatgauge.symmetry.chain import with_parameters
-from flatgauge.symmetry.head_matrices import random_gl, random_rotary
+from flatgauge.symmetry.maps.chain import with_parameters
+from flatgauge.symmetry.maps.head_matrices import random_gl, random_rotary
 
 
 class Attention(nn.Module):
@@ -256,6 +256,16 @@ def test_odd_heads_have_no_rotary_pairs():
         random_rotary(1, 5, 0, "half")
 
 
+def fused_conv1d(prefix: str, heads: int, width: int) -> AttentionLayout:
+    """Of GPT-2's c_attn and c_proj, whose weights are laid out (inputs, outputs)."""
+    query, key, value = (
+        Projection(f"{prefix}.c_attn.weight", f"{prefix}.c_attn.bias", r, r, True)
+        for r in ((part * width, (part + 1) * width) for part in range(3))
+    )
+    output = Projection(f"{prefix}.c_proj.weight", transposed=True)
+    return AttentionLayout(query, key, value, output, heads)
+
+
 def test_hugging_face_gpt2_keeps_its_outputs():
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(
@@ -265,7 +275,7 @@ def test_hugging_face_gpt2_keeps_its_outputs():
     tokens = torch.arange(10)[None]
     twin = model
     for block in range(2):
-        layout = AttentionLayout.gpt2(f"transformer.h.{block}.attn", 3, 12)
+        layout = fused_conv1d(f"transformer.h.{block}.attn", 3, 12)
         twin = moved(twin, layout, 4, seed=20 + block)
     with torch.no_grad():
         torch.testing.assert_close(

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from support.small_nets import assert_close, convnet, mlp, normal, params_of
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.chain import Chain, Layer, with_parameters
-from flatgauge.symmetry.output import (
+from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
+from flatgauge.symmetry.maps.output import (
     center_output,
     scale_output,
     shift_output,
     shift_output_by_input,
 )
-from flatgauge.symmetry.rescale import rescale_nodes
+from flatgauge.symmetry.maps.rescale import rescale_nodes
 
 NET = mlp([2, 3, 4], seed=0)
 POINT = params_of(NET)

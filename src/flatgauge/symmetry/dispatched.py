@@ -1,4 +1,8 @@
-"""The program of a network, written down while it runs."""
+"""The program of a network that cannot be exported, written down while it runs.
+
+A dispatch mode sees every ATen operator that the network calls. That follows one run on
+one set of inputs, so whatever could make another run differ is refused.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.exported import PREFIX
-from flatgauge.symmetry.graph import Graph, Node, Selected, Value
+from flatgauge.symmetry.graph import Graph, Node, Selected, Value, copied, runnable
 
 READERS = ("aten::_local_scalar_dense", "aten::is_nonzero")
 CHOOSERS = ("aten::nonzero", "aten::masked_select", "aten::index")
@@ -32,7 +36,7 @@ def watch_graph(
             or parameters, as a branch does (other inputs may take another path), or if
             a part of it is reached by none of the inputs.
     """
-    args, kwargs = pytree.tree_map(_copy, (args, dict(kwargs)))
+    args, kwargs = copied((args, dict(kwargs)))
     recorder = _Recorder(model, (args, kwargs))
     hooks = [
         hook
@@ -40,15 +44,8 @@ def watch_graph(
         for hook in recorder.follow(name, module)
     ]
     try:
-        with torch.no_grad(), torch.random.fork_rng(), _Escapes(recorder), recorder:
+        with runnable(), _Escapes(recorder), recorder:
             outputs = model(*args, **kwargs)
-    except SymmetryError:
-        raise
-    except Exception as error:
-        raise SymmetryError(
-            f"the network could not be run on the example inputs ({error}): pass inputs "
-            "that it accepts."
-        ) from error
     finally:
         for hook in hooks:
             hook.remove()
@@ -222,7 +219,3 @@ class _Escapes(TorchFunctionMode):
 
 def _absent(*_: Any, **__: Any) -> Any:
     raise SymmetryError("an operator without a functional form was called on labels.")
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf

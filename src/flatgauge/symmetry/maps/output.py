@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
-from flatgauge.symmetry.chain import Layer
+from flatgauge.symmetry.maps.chain import Layer
 from flatgauge.vectors import Params
 
 

@@ -40,9 +40,6 @@ def psi(
 
     Raises:
         OptionError: unless 0 < r̂ < δ and 0 < ρ < δ.
-
-    >>> psi(torch.tensor(0.5), rhat=0.3, delta=1.0, rho=0.7)
-    tensor(0.7857)
     """
     _check_radii(rhat, delta, rho)
     inner = rho * radius / rhat
@@ -58,9 +55,6 @@ def psi_derivative(
 
     Raises:
         OptionError: unless 0 < r̂ < δ and 0 < ρ < δ.
-
-    >>> psi_derivative(torch.tensor([0.2, 0.5, 2.0]), rhat=0.5, delta=1.0, rho=0.25)
-    tensor([0.5000, 0.5000, 1.0000])
     """
     _check_radii(rhat, delta, rho)
     one = torch.ones_like(radius)
@@ -83,10 +77,6 @@ class RadialMap:
 
     Raises:
         OptionError: unless 0 < r̂ < δ and 0 < ρ < δ.
-
-    >>> radial = RadialMap({"x": torch.zeros(2)}, rhat=0.3, delta=1.0, rho=0.7)
-    >>> radial({"x": torch.tensor([0.3, 0.4])})
-    {'x': tensor([0.4714, 0.6286])}
     """
 
     center: Params
@@ -113,12 +103,7 @@ class RadialMap:
         return RadialMap(self.center, self.rho, self.delta, self.rhat)
 
     def compose(self, loss: Callable[[Params], Value]) -> Callable[[Params], Value]:
-        """L ∘ g⁻¹ for a loss L of named vectors.
-
-        >>> radial = RadialMap({"x": torch.zeros(1)}, rhat=0.1, delta=1.0, rho=0.2)
-        >>> radial.compose(lambda point: point["x"] ** 2)({"x": torch.tensor([0.05])})
-        tensor([0.0100])
-        """
+        """L ∘ g⁻¹ for a loss L of named vectors."""
         return lambda params: loss(self(params))
 
     def jacobian(self, params: Params) -> Float[Tensor, "n n"]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.chain import Chain, modules_in_order
+from flatgauge.symmetry.maps.chain import Chain, modules_in_order
 
 
 @final

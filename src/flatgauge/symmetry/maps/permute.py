@@ -6,7 +6,7 @@ from torch import Tensor
 
 from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Int
-from flatgauge.symmetry.chain import Chain
+from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.vectors import Params
 
 
@@ -16,7 +16,7 @@ def permutable_layers(chain: Chain) -> list[int]:
     Left out are those that a grouped convolution makes or reads: its groups tie their
     channels to places.
 
-    >>> from flatgauge.symmetry.chain import Layer
+    >>> from flatgauge.symmetry.maps.chain import Layer
     >>> permutable_layers(Chain((Layer("a"), Layer("b"), Layer("c", groups=2))))
     [0]
     """
@@ -44,7 +44,7 @@ def permute_units(
             its units, or a grouped convolution ties the units to groups.
 
     >>> import torch
-    >>> from flatgauge.symmetry.chain import Layer
+    >>> from flatgauge.symmetry.maps.chain import Layer
     >>> chain = Chain((Layer("a"), Layer("b")))
     >>> point = {"a": torch.tensor([[1.0], [2.0]]), "b": torch.tensor([[3.0, 4.0]])}
     >>> permute_units(point, chain, 0, torch.tensor([1, 0]))["b"]

@@ -8,7 +8,7 @@ from support.small_nets import convnet, mlp, normal
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.branch import Branches, split_branches
+from flatgauge.symmetry.maps.branch import Branches, split_branches
 
 shares = st.floats(0, 1, exclude_min=True)
 

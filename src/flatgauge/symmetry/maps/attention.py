@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
-from flatgauge.symmetry.head_matrices import Rotary, check_rotary
+from flatgauge.symmetry.maps.head_matrices import Rotary, check_rotary
 from flatgauge.vectors import Params
 
 Rows = tuple[int, int]
@@ -115,22 +115,6 @@ class AttentionLayout:
             Projection(f"{dot}out_proj.weight"),
             attention.num_heads,
         )
-
-    @staticmethod
-    def gpt2(prefix: str, heads: int, width: int) -> AttentionLayout:
-        """The layout of GPT-2's fused attention (Conv1D: c_attn and c_proj).
-
-        Args:
-            prefix: the attention module's name, such as "transformer.h.0.attn".
-            heads: the number of heads.
-            width: the width of the residual stream.
-        """
-        query, key, value = (
-            Projection(f"{prefix}.c_attn.weight", f"{prefix}.c_attn.bias", r, r, True)
-            for r in ((part * width, (part + 1) * width) for part in range(3))
-        )
-        output = Projection(f"{prefix}.c_proj.weight", transposed=True)
-        return AttentionLayout(query, key, value, output, heads)
 
 
 def transform_query_key(

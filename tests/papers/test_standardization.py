@@ -6,7 +6,7 @@ from support.small_nets import mlp, normal, randomized
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.representation import absorb_standardization
+from papers.dinh2017.standardization import absorb_standardization
 
 MEAN = torch.tensor([1.0, -3.0], dtype=torch.float64)
 DEVIATION = torch.tensor([0.5, 20.0], dtype=torch.float64)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from flatgauge.errors import SymmetryError, VectorError
-from flatgauge.symmetry.chain import Chain, Layer, with_parameters
+from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
 
 
 class OwnForward(nn.Sequential):

@@ -6,12 +6,12 @@ from support.small_nets import normal, params_of, randomized
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.batchnorm import (
+from flatgauge.symmetry.maps.batchnorm import (
     NormalizedLayer,
     rescale_gain,
     rescale_normalized_rows,
 )
-from flatgauge.symmetry.chain import Layer, with_parameters
+from flatgauge.symmetry.maps.chain import Layer, with_parameters
 
 
 def normalized_net(eps: float = 1e-5) -> nn.Sequential:

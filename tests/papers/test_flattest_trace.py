@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from support.small_nets import hessian, mlp, normal, params_of, squared_loss
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.chain import Chain, Layer
-from flatgauge.symmetry.rescale import flattest_trace, rescale_layers
+from flatgauge.symmetry.maps.chain import Chain, Layer
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import unravel
+from papers.dinh2017.flattest_trace import flattest_trace
 
 
 def block_diagonal(values: dict[str, float]) -> dict[str, torch.Tensor]:

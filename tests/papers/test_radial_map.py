@@ -18,8 +18,8 @@ from support.small_nets import (
 from torch import Tensor
 
 from flatgauge.errors import OptionError, VectorError
-from flatgauge.symmetry.radial import RadialMap, psi, psi_derivative
 from flatgauge.vectors import Params, ravel, unravel
+from papers.dinh2017.radial_map import RadialMap, psi, psi_derivative
 
 CLOSED = KNOWN["closed_forms"]
 RADIAL = CLOSED["radial rhat=.3 delta=1 rho=.7 at theta-thetahat=(.3,.4)"]

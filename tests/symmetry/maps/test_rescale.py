@@ -20,8 +20,8 @@ from support.small_nets import (
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.chain import Chain, Layer, with_parameters
-from flatgauge.symmetry.rescale import (
+from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
+from flatgauge.symmetry.maps.rescale import (
     rescale_hidden_layer,
     rescale_layers,
     rescale_node,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
-from flatgauge.symmetry.chain import (
+from flatgauge.symmetry.maps.chain import (
     LAYERS,
     Layer,
     check_between,
