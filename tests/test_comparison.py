@@ -9,7 +9,6 @@ from support.cases import CASES
 import flatgauge as fg
 from flatgauge.comparison import _row
 from flatgauge.errors import OptionError
-from flatgauge.measures.bounds import error_bar
 
 
 def test_two_checkpoints():
@@ -70,6 +69,6 @@ def test_lower_bounds_are_not_read_as_numbers_with_error_bars():
     assert f"≥ {found.value:.6g}  " in str(report)
     wide = replace(found, details={**found.details, "bound_spread": found.value})
     near = replace(found, value=1.01 * found.value)
-    assert error_bar(found) < error_bar(wide) == found.value
+    assert found.error_bar < wide.error_bar == found.value
     assert _row(name, {"a": found, "b": near}).uncertainties == {"a": None, "b": None}
     assert not _row(name, {"a": wide, "b": near}).significant

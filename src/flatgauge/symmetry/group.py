@@ -20,8 +20,7 @@ from flatgauge.symmetry.site import Findings, Pin
 from flatgauge.symmetry.solve import Array, Matrix, null_space
 from flatgauge.tables import html_table
 from flatgauge.vectors import Params, generator
-
-KINDS = ("layer-rescale", "node-rescale")
+from flatgauge.vocabulary import RESCALINGS, Kind
 
 
 class Group:
@@ -94,7 +93,7 @@ class Group:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of symmetry that the exact group has elements of."""
         present = (self.layer_dimension > 0, self.dimension > 0)
-        return tuple(kind for kind, has in zip(KINDS, present, strict=True) if has)
+        return tuple(kind for kind, has in zip(RESCALINGS, present, strict=True) if has)
 
     def element(self, coordinates: Tensor, kind: str | None = None) -> Element:
         """The element whose log-scales along the generators are given.
@@ -105,7 +104,7 @@ class Group:
                 scale whole parameter tensors.
         """
         given = coordinates.double().cpu().numpy()
-        if kind == KINDS[0]:
+        if kind == Kind.LAYER_RESCALE:
             return self._element(self._layers() @ given)
         if given.shape not in ((self.dimension,), (self.approximate_dimension,)):
             raise OptionError(
@@ -134,11 +133,13 @@ class Group:
             power_of_two: Whether to round every drawn factor to a power of two, with
                 which networks without eps or biases compute bit for bit the same.
         """
-        if kind not in (None, *KINDS):
+        if kind not in (None, *RESCALINGS):
             raise OptionError(
-                f"there is no kind of symmetry '{kind}' here: choose one of {KINDS}."
+                f"there is no kind of symmetry '{kind}' here: choose one of {RESCALINGS}."
             )
-        basis = self._layers() if kind == KINDS[0] else self._columns(approximate)
+        basis = (
+            self._layers() if kind == Kind.LAYER_RESCALE else self._columns(approximate)
+        )
         draw = torch.randn(
             basis.shape[1], generator=generator(seed), dtype=torch.float64
         )
@@ -184,7 +185,7 @@ class Group:
         """
         known = {self._aliases.get(name, name) for name in params}
         held = frozenset(name for name in self._layout.scales if name not in known)
-        key = (held, kind == KINDS[0])
+        key = (held, kind == Kind.LAYER_RESCALE)
         if key not in self._vertical_bases:
             basis = self._layers() if key[1] else self._columns(approximate=False)
             still = null_space(self._layout.moved(sorted(held)) @ basis)
