@@ -23,6 +23,21 @@ def test_two_checkpoints():
     assert "first" in str(found)
 
 
+def test_it_has_the_page_of_all_checkpoints(tmp_path):
+    first = CASES["mlp"].objective()
+    second = first.at({n: 1.5 * t for n, t in first.parameters.items()})
+    found = fg.compare({"one": first, "two": second}, "hessian-trace")
+    report = found.report()
+    assert report.extras["comparison"] == found.to_dict()
+    assert "comparison" not in found.reports["one"].extras
+    report.to_json(tmp_path / "found.json")
+    again = fg.Report.from_json(tmp_path / "found.json")
+    again.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<section id="comparison">' in page
+    assert again.extras["comparison"]["names"] == ["one", "two"]
+
+
 def test_a_twin_differs_only_where_nothing_is_claimed():
     objective = CASES["mlp"].objective()
     twin = objective.with_model(fg.sharpen(objective, 100.0))
