@@ -19,8 +19,8 @@ from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.generators import VerticalSpace
 from flatgauge.twins import first_outputs
 from flatgauge.vectors import Params, dot, map_tensors, multiply, scale
+from flatgauge.vocabulary import RESCALINGS, Kind
 
-KINDS = ("layer-rescale", "node-rescale")
 # Generators whose curvature is looked at, best first.
 CANDIDATES = 16
 # What the bound asks for beyond the factor, against the error of the spectral norms.
@@ -93,7 +93,7 @@ def _steepest(
     spectral norm is at least that curvature times exp(2 rate t) at time t.
     """
     group = symmetries(objective, batchnorm="parameters")
-    for kind in KINDS:
+    for kind in RESCALINGS:
         orbit = group.vertical(objective.parameters, kind)
         if len(orbit) == 0:
             continue
@@ -128,7 +128,7 @@ def _steepest(
     )
 
 
-def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
+def flattest(objective: Objective, kind: str = Kind.NODE_RESCALE) -> nn.Module:
     """The same function with the smallest trace of the Hessian on its orbit.
 
     Minimizes Σ_i h_i exp(−2 e_i) over the log-scales e of the network's symmetries,
@@ -138,7 +138,7 @@ def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
         objective: model, data, loss and the point.
         kind: "layer-rescale" (whole tensors) or "node-rescale".
     """
-    if kind not in KINDS:
+    if kind not in RESCALINGS:
         raise OptionError(f"kind= is '{kind}': use 'layer-rescale' or 'node-rescale'.")
     diagonal = hessian_diagonal(objective)
     if not diagonal.exact:

@@ -28,9 +28,7 @@ from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
-from flatgauge.requests import DEFAULT as DEFAULT
 from flatgauge.requests import Plan, asked_for, check_names, planned
-from flatgauge.requests import parse_value as parse_value
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
@@ -170,8 +168,7 @@ def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
 
 def claims_of(found: Measurement) -> frozenset[str]:
     """What this very number claims to be invariant to."""
-    seen = str(found.details.get("loss", found.provenance.loss))
-    return find_measure(found.measure).invariant_to(found.options, seen)
+    return find_measure(found.measure).invariant_to(found.options, found.loss)
 
 
 def _measure_one(
@@ -196,6 +193,7 @@ def _measure_one(
         uncertainty=outcome.uncertainty,
         details=plain(outcome.details),
         options=plain(options),
+        loss=outcome.loss or provenance.loss,
         cost=cost,
         provenance=provenance,
     )
@@ -213,7 +211,7 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
         return Outcome(None, Status.FAILED, _in_words(error))
     if found.value is not None and not math.isfinite(found.value):
         message = f"It came out as {found.value}, which is no result: {REPORT_IT}."
-        return Outcome(None, Status.FAILED, message, details=found.details)
+        return Outcome(None, Status.FAILED, message, None, found.details, found.loss)
     return found
 
 

@@ -27,6 +27,7 @@ from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
 from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
 from flatgauge.vectors import generator
+from flatgauge.vocabulary import Kind
 
 Move = Callable[[int, float], Objective]
 
@@ -78,19 +79,19 @@ def families(objective: Objective) -> list[Family]:
         offer(kind, _rescaling(objective, group, kind), complete=group.complete)
     joint = symmetries(objective, batchnorm="joint")
     if joint.approximate_dimension > joint.dimension:
-        offer("node-rescale", _rescaling(objective, joint, None), exact=False)
+        offer(Kind.NODE_RESCALE, _rescaling(objective, joint, None), exact=False)
     attention = _attention_layouts(objective)
     if attention:
-        offer("attention-gl", _attention(objective, attention))
+        offer(Kind.ATTENTION_GL, _attention(objective, attention))
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
         if permutable_layers(chain):
-            offer("permutation", _permutation(objective, chain))
-        offer("branch-split", _branches(objective))
+            offer(Kind.PERMUTATION, _permutation(objective, chain))
+        offer(Kind.BRANCH_SPLIT, _branches(objective))
     axes = output_layer(objective)
     if axes:
-        offer("output-shift", _output_shift(objective, axes))
-        offer("output-scale", _output_scale(objective, axes))
+        offer(Kind.OUTPUT_SHIFT, _output_shift(objective, axes))
+        offer(Kind.OUTPUT_SCALE, _output_scale(objective, axes))
     return found
 
 

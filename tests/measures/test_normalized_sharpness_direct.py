@@ -135,7 +135,7 @@ def test_scaling_the_outputs_moves_nothing_under_the_normalized_loss():
     layer = Chain.of(objective.model()).layers[-1]
     twin = objective.at(scale_output(objective.parameters, layer, 3.0))
     before, after = direct(objective, lam=1000.0), direct(twin, lam=1000.0)
-    claims = find_measure(NAME).invariant_to(before.options, before.details["loss"])
+    claims = find_measure(NAME).invariant_to(before.options, before.loss)
     assert "output-scale" in claims
     assert value(after) == pytest.approx(value(before), rel=1e-6)
 
@@ -152,7 +152,7 @@ def test_scaling_the_outputs_moves_it_under_cross_entropy():
 
 def test_a_bounded_loss_has_no_minimum_for_small_lambda():
     found = direct(clusters(), lam=0.5)
-    assert found.details["loss"] == "normalized-cross-entropy"
+    assert found.loss == "normalized-cross-entropy"
     assert found.status is Status.NOT_CONVERGED
     assert "raise lam" in found.message
 

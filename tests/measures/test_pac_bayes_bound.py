@@ -148,7 +148,7 @@ def test_powers_of_the_ratio_move_nothing(posterior: str):
 def test_claims_hold_within_the_uncertainty(posterior: str, loss: str):
     objective = CASES["mlp"].objective(loss, count=30)
     before = bound(objective, posterior=posterior)
-    claims = find_measure(NAME).invariant_to(before.options, before.details["loss"])
+    claims = find_measure(NAME).invariant_to(before.options, before.loss)
     assert ("node-rescale" in claims) == (posterior == "node")
     assert claims >= {"layer-rescale", "permutation", "output-scale"}
     for kind in claims:

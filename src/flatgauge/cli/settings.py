@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from flatgauge.cli.output import check_paths
 from flatgauge.errors import OptionError
 
 
@@ -127,7 +128,7 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
     >>> parse_options(["hessian-trace.target=0.1"])
     {'hessian-trace': {'target': 0.1}}
     """
-    from flatgauge.run import parse_value
+    from flatgauge.requests import parse_value
 
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -165,6 +166,7 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         names = [field.name for field in fields(Settings)]
         settings = Settings(**{name: given.pop(name) for name in names})
+        check_paths(settings.out, settings.json)
         command(settings, **given)
 
     wrapper.__dict__["__signature__"] = inspect.Signature(parameters)

@@ -17,30 +17,21 @@ from flatgauge.losses.loss import Rows
 from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once
 from flatgauge.results import Status
 from flatgauge.vectors import Params
+from flatgauge.vocabulary import RESCALINGS, Kind
 
 # Roundings of a product that a term may carry.
 ROUNDINGS = 4.0
-LINEAR = {
-    "layer-rescale",
-    "node-rescale",
-    "attention-gl",
-    "permutation",
-    "output-shift",
-    "branch-split",
-}
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"output-scale"} if loss == NORMALIZED_LOSS else set()
-    if not options["diagonal"]:
-        return claims | LINEAR
-    claims |= {"layer-rescale", "node-rescale", "permutation"}
-    return claims | ({"output-shift"} if options["center_output"] else set())
+def _claims(options, loss: str) -> set[Kind]:
+    linear = set(Kind) - {Kind.OUTPUT_SCALE}
+    claims = {*RESCALINGS, Kind.PERMUTATION} if options["diagonal"] else linear
+    return claims | output_claims(options, loss)
 
 
 @measure(

@@ -9,6 +9,7 @@ from flatgauge.measures.workbench import Workbench
 from flatgauge.memo import once
 from flatgauge.solvers.student import student
 from flatgauge.solvers.trace import Trace, estimate_trace
+from flatgauge.vocabulary import Kind
 
 
 @measure(
@@ -16,7 +17,7 @@ from flatgauge.solvers.trace import Trace, estimate_trace
     title="Trace of the Hessian",
     formula="Tr ∇²L(θ)",
     reference="Tsuzuku et al. 2019, equation (5), without a factor",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="smaller",
     cost="K backward passes on piecewise-affine networks, else random probes",
     effort=effort.of_trace,

@@ -22,8 +22,7 @@ from flatgauge.symmetry.site import Pin
 from flatgauge.symmetry.solve import Array, Matrix, null_space
 from flatgauge.tables import html_table
 from flatgauge.vectors import Params, generator
-
-KINDS = ("layer-rescale", "node-rescale")
+from flatgauge.vocabulary import RESCALINGS, Kind
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +85,7 @@ class Group:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of symmetry that the exact group has elements of."""
         present = (self.layer_dimension > 0, self.dimension > 0)
-        return tuple(kind for kind, has in zip(KINDS, present, strict=True) if has)
+        return tuple(kind for kind, has in zip(RESCALINGS, present, strict=True) if has)
 
     def element(self, coordinates: Tensor, kind: str | None = None) -> Element:
         """The element whose log-scales along the generators are given.
@@ -97,7 +96,7 @@ class Group:
                 scale whole parameter tensors.
         """
         given = coordinates.double().cpu().numpy()
-        if kind == KINDS[0]:
+        if kind == Kind.LAYER_RESCALE:
             return self._element(self._layers @ given)
         if given.shape not in ((self.dimension,), (self.approximate_dimension,)):
             raise OptionError(
@@ -126,9 +125,9 @@ class Group:
             power_of_two: Whether to round every drawn factor to a power of two, with
                 which networks without eps or biases compute bit for bit the same.
         """
-        if kind not in (None, *KINDS):
+        if kind not in (None, *RESCALINGS):
             raise OptionError(
-                f"there is no kind of symmetry '{kind}' here: choose one of {KINDS}."
+                f"there is no kind of symmetry '{kind}' here: choose one of {RESCALINGS}."
             )
         basis = self._basis(kind, approximate)
         draw = torch.randn(
@@ -227,7 +226,7 @@ class Group:
 
     def _basis(self, kind: str | None, approximate: bool = False) -> Matrix:
         """The elements of one kind, by columns."""
-        if kind == KINDS[0]:
+        if kind == Kind.LAYER_RESCALE:
             return self._layers
         count = self.approximate_dimension if approximate else self.dimension
         return self.generators.basis[:, :count]

@@ -1,4 +1,4 @@
-"""Numbers, statuses and symmetries in words."""
+"""Numbers, factors, names and lists as people read them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,6 @@ from html import escape
 from typing import Any
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-STATUS = {
-    "EXACT": ("exact", "good", "✓"),
-    "CONVERGED": ("converged", "good", "✓"),
-    "ESTIMATED": ("estimated", "good", "≈"),
-    "NOT_CONVERGED": ("not converged", "bad", "✗"),
-    "BIASED": ("biased", "warn", "!"),
-    "NOT_APPLICABLE": ("does not apply", "none", "–"),
-    "FAILED": ("failed", "bad", "✗"),
-}
-KINDS = {
-    "layer-rescale": "Whole weight tensors are multiplied by factors that cancel.",
-    "node-rescale": "Single neurons, channels or rows are multiplied by factors that "
-    "cancel in what follows them.",
-    "attention-gl": "The queries and keys of an attention head, or its values and "
-    "outputs, are multiplied by matrices that cancel.",
-    "permutation": "The neurons of a layer change places.",
-    "output-shift": "The same number is added to all scores of a sample, which a "
-    "softmax does not see.",
-    "output-scale": "All scores are multiplied by one factor: the predicted class "
-    "stays, the probabilities do not.",
-    "branch-split": "A layer is split in two parallel ones that add up to it.",
-}
 
 
 def number(value: Any, digits: int = 4) -> str:
