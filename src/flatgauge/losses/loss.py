@@ -84,7 +84,7 @@ class RowLoss(Loss):
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]
     ) -> Float[Tensor, "M K"]:
-        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector a row."""
+        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector per row."""
 
     @abstractmethod
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
