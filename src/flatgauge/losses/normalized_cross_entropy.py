@@ -144,7 +144,7 @@ class NormalizedCrossEntropy(RowLoss):
 
 
 def _normalized(f: Tensor) -> Tensor:
-    """Z = (f − mean f) / std f."""
+    """The scores z = (f − mean f) / std f."""
     centred = f - f.mean(-1, keepdim=True)
     return centred / centred.square().mean(-1, keepdim=True).sqrt()
 

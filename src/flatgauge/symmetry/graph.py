@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flatgauge.nested import leaves, tensors_in
+
 Output = Callable[[Any], Any]
 
 
@@ -107,14 +109,7 @@ def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
 
 def values(tree: Any) -> Iterator[Value]:
     """All values in nested tuples, lists and mappings."""
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from values(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from values(item)
+    return (leaf for leaf in leaves(tree) if isinstance(leaf, Value))
 
 
 class Selected(nn.Module):
@@ -132,15 +127,7 @@ class Selected(nn.Module):
 
 def tensors(tree: Any) -> Iterator[Tensor]:
     """All floating tensors in nested tuples, lists and mappings."""
-    if isinstance(tree, Tensor):
-        if tree.is_floating_point():
-            yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from tensors(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from tensors(item)
+    return (tensor for tensor in tensors_in(tree) if tensor.is_floating_point())
 
 
 def aliases(model: nn.Module) -> dict[str, str]:
