@@ -18,8 +18,8 @@ from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
 from flatgauge.parts import Part, Rows
-from flatgauge.passes import Pass, Watch, in_time, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
+from flatgauge.sums import MeanLoss, Watch, in_time, mean_loss, summed
 from flatgauge.units import survey
 from flatgauge.vectors import (
     Params,
@@ -44,8 +44,8 @@ class Objective:
     The model is copied, so yours is never touched and may go on training. A batch
     counts by its samples, a token-level batch by its valid targets (-100 is ignored),
     so that other batch sizes give the same number. Outputs of a causal language model
-    (a Hugging Face model that can generate and is no encoder-decoder, with one label
-    a token) are shifted by one, unless `forward` is given.
+    (a Hugging Face model that can generate and is no encoder-decoder, with one
+    label per token) are shifted by one, unless `forward` is given.
 
     Where samples influence each other's losses (batch statistics in train mode, a
     contrastive loss), `coupled` is true: L is the mean over the batches as given, and
@@ -57,7 +57,7 @@ class Objective:
             of tensors. A batch is (inputs, targets) or a mapping with "labels"; inputs
             that are a tuple or a mapping become several arguments of the model.
         loss: "cross-entropy", "mse", "normalized-cross-entropy", or a callable
-            (outputs, targets) that returns the mean over the batch or a value a sample.
+            (outputs, targets) that returns the mean over the batch or a value per sample.
         batch_size: for tensors and Datasets.
         device: where to compute; the model's own device if None.
         dtype: torch.float32 or torch.float64; the model's own if None.
@@ -136,7 +136,7 @@ class Objective:
     def value(self) -> float:
         """L(θ), accumulated in float64."""
         if self._value is None:
-            self._value = self._pass(self.loss, 0).value
+            self._value = self._mean(self.loss, 0).value
         return self._value
 
     def gradient(self) -> Params:
@@ -233,9 +233,7 @@ class Objective:
         changed = self._clone()
         changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
-        seen = changed._pass(self.loss, 0)
-        changed._value, changed.batch_sizes = seen.value, seen.sizes
-        changed.sample_count = seen.rows
+        changed._count(changed._mean(self.loss, 0))
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -250,7 +248,7 @@ class Objective:
         )
 
     def sum(self, term: Callable[[Batch], T]) -> T:
-        """Σ term(batch) over the data: see `passes.summed` for what can be added up."""
+        """Σ term(batch) over the data: see `sums.summed` for what can be added up."""
         with self.isolated():
             return summed(map(term, in_time(self.batches())))
 
@@ -287,18 +285,22 @@ class Objective:
         twin.facts, twin.network_facts = {}, {}
         return twin
 
-    def _pass(self, loss: Loss, seed: int, watch: Watch | None = None) -> Pass:
-        """One pass over the data, without derivatives."""
+    def _mean(self, loss: Loss, seed: int, watch: Watch | None = None) -> MeanLoss:
+        """The mean of a loss over the data, without derivatives."""
         with self.isolated(seed), self.network.watched(watch is not None):
             evaluate = partial(self.evaluate, self.parameters)
-            return run_pass(self.batches(), evaluate, loss, watch)
+            return mean_loss(self.batches(), evaluate, loss, watch)
 
     def _survey(self, loss: LossLike) -> None:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
-        found = survey(self._pass, resolve_loss(loss), self.network, self.parameters)
-        self.loss, self.coupled = found.loss, found.coupled
-        self.batch_sizes, self.sample_count = found.sizes, sum(found.sizes)
-        self._value: float | None = found.value
+        given = resolve_loss(loss)
+        found = survey(self._mean, given, self.network, self.parameters)
+        self.loss, self.coupled, seen = found
+        self._count(seen)
+
+    def _count(self, seen: MeanLoss) -> None:
+        self._value: float | None = seen.value
+        self.batch_sizes, self.sample_count = seen.sizes, seen.rows
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""

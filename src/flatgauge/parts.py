@@ -24,9 +24,6 @@ class Part:
         self._batches = batches
         self._rows = rows
 
-    def hold_from_now_on(self) -> None:
-        """The whole data are held, if anything is."""
-
     def held(self) -> None:
         """No copies are kept."""
 

@@ -21,6 +21,7 @@ from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import ModelError, OptionError
 from flatgauge.losses import RowLoss, row_loss
+from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.vectors import Params, map_tensors, size
@@ -196,6 +197,7 @@ def backward_passes(objective: Objective) -> int:
     return math.prod(output_layout(objective))
 
 
+@once
 def output_layout(objective: Objective) -> tuple[int, int]:
     """The number of outputs of a row, and of rows of a sample, on the first batch."""
     loss = row_loss(objective.loss, "the Gauss-Newton diagonal needs")

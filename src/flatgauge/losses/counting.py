@@ -39,13 +39,11 @@ def count_samples(outputs: Any, targets: Any) -> int:
 
 def count_targets(outputs: Any, targets: Any) -> int:
     """Integer targets that are not -100; for other targets the samples."""
-    if isinstance(targets, Tensor) and targets.ndim and _is_integer(targets):
-        return int((targets != IGNORED).sum())
-    return count_samples(outputs, targets)
-
-
-def _is_integer(targets: Tensor) -> bool:
-    return not (targets.is_floating_point() or targets.is_complex())
+    if not isinstance(targets, Tensor) or not targets.ndim:
+        return count_samples(outputs, targets)
+    if targets.is_floating_point() or targets.is_complex():
+        return count_samples(outputs, targets)
+    return int((targets != IGNORED).sum())
 
 
 BY_TARGETS = Counting(count_targets)

@@ -18,7 +18,7 @@ from flatgauge.nested import tensors_in
 
 @dataclass(frozen=True)
 class CallableLoss(Loss):
-    """A user's function: the mean over the batch (a scalar), or one value a sample.
+    """A user's function: the mean over the batch (a scalar), or one value per sample.
 
     Attributes:
         function: (outputs, targets) to a floating tensor.
@@ -60,7 +60,7 @@ class CallableLoss(Loss):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise LossError(
                 f"the loss '{self.name}' returned {type(value).__name__}, not a floating "
-                "tensor: return the batch mean or one value a sample."
+                "tensor: return the batch mean or one value per sample."
             )
         return value
 
@@ -81,7 +81,7 @@ class CallableLoss(Loss):
             return value.sum(), value.shape[0]
         raise LossError(
             f"the loss '{self.name}' returned shape {tuple(value.shape)} for a batch of "
-            f"{rows}: return the batch mean (a scalar) or one value a sample."
+            f"{rows}: return the batch mean (a scalar) or one value per sample."
         )
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:

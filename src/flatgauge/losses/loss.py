@@ -84,7 +84,7 @@ class RowLoss(Loss):
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]
     ) -> Float[Tensor, "M K"]:
-        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector a row."""
+        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector per row."""
 
     @abstractmethod
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
@@ -97,15 +97,7 @@ class RowLoss(Loss):
 
 
 def row_loss(loss: Loss, what_needs: str) -> RowLoss:
-    """The loss, if it is known row by row.
-
-    Args:
-        loss: any.
-        what_needs: the beginning of the refusal, such as "the Fisher matrix needs".
-
-    Raises:
-        LossError: if only its sum over a batch is known.
-    """
+    """The loss, if it is known row by row; else it is said what needs that."""
     if not isinstance(loss, RowLoss):
         raise LossError(
             f"{what_needs} a loss per row, which '{loss.name}' does not give: use a named "

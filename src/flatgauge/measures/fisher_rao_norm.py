@@ -24,8 +24,9 @@ from flatgauge.results import Status
 from flatgauge.vectors import Params
 from flatgauge.vocabulary import RESCALINGS, Kind
 
-# Roundings of a product that a term may carry.
-ROUNDINGS = 4.0
+# Roundings of a product that a term of ⟨∇_f ℓ, J θ⟩ may carry: its slope, its change, their
+# product and the sum each lose one.
+TERM_ROUNDINGS = 4.0
 
 
 def _claims(options, loss: str) -> set[Kind]:
@@ -82,7 +83,7 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
     Where no rescaling of the outputs changes the loss, they cancel altogether.
     """
     objective = work.objective
-    rounding = ROUNDINGS * rounding_of(objective.dtype)
+    rounding = TERM_ROUNDINGS * rounding_of(objective.dtype)
 
     def squares(batch: Batch) -> tuple[float, float]:
         point = objective.leaves()

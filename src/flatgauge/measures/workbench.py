@@ -18,6 +18,7 @@ from flatgauge.curvature.diagonal import (
     gauss_newton_diagonal,
     hessian_diagonal,
     hutchinson_diagonals,
+    output_layout,
 )
 from flatgauge.curvature.diagonal_methods import BlockTraces, block_traces
 from flatgauge.curvature.hessian import Hessian
@@ -26,7 +27,6 @@ from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
-from flatgauge.losses import RowLoss
 from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
@@ -88,15 +88,9 @@ class Workbench:
         if choice not in ("auto", "objective"):
             raise OptionError(f"surrogate= is '{choice}': use 'auto' or 'objective'.")
         loss = self.objective.loss
-        if choice == "objective" or not isinstance(loss, RowLoss):
+        if choice == "objective" or loss.name == NORMALIZED_LOSS:
             return self.objective
-        if not loss.classification or loss.name == NORMALIZED_LOSS:
-            return self.objective
-        with self.objective.isolated():
-            batch = self.objective.first_batch()
-            both = self.objective.evaluate(self.objective.parameters, batch)
-            classes = loss.rows(*both).outputs.shape[1]
-        if classes < 3:
+        if not loss.classification or output_layout(self.objective)[0] < 3:
             return self.objective
         return self.objective.with_loss(NORMALIZED_LOSS)
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flatgauge.data import map_nested
 from flatgauge.errors import SymmetryError
+from flatgauge.nested import map_nested
 from flatgauge.symmetry.generators import Generator
 from flatgauge.symmetry.graph import Output, copied, floating
 from flatgauge.symmetry.group import Group

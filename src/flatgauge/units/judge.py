@@ -23,7 +23,7 @@ from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
 from flatgauge.nested import map_nested
 from flatgauge.units.likeness import (
-    AGREEMENT,
+    SUM_TOLERANCE,
     is_plain,
     is_wide,
     rounding_of,
@@ -160,9 +160,9 @@ class Judge:
             )
         if kind is Kind.WEIGHTED:
             raise LossError(
-                f"the loss '{self.loss.name}' is a mean with other weights than one a "
+                f"the loss '{self.loss.name}' is a mean with other weights than one per "
                 "sample or valid target, which other batches would change: return one "
-                "value a sample, or use nn.CrossEntropyLoss with weight= or "
+                "value per sample, or use nn.CrossEntropyLoss with weight= or "
                 "ignore_index=."
             )
         self.coupled = True
@@ -240,7 +240,8 @@ class Judge:
     ) -> float:
         dtype = torch.float64 if samples.exact and self._wide else self.dtype
         return (
-            AGREEMENT[dtype] * max(map(abs, numbers)) + slack_of(outputs, dtype) * count
+            SUM_TOLERANCE[dtype] * max(map(abs, numbers))
+            + slack_of(outputs, dtype) * count
         )
 
     def _totals(self, outputs: Any, targets: Any) -> list[float]:

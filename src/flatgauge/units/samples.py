@@ -28,7 +28,7 @@ class Samples:
 
 
 def sliced(outputs: Any, targets: Any) -> Samples | None:
-    """Rows of outputs and targets, where every tensor has one a sample."""
+    """Rows of outputs and targets, where every tensor has one per sample."""
     both = (outputs, targets)
     count = leading_size(both)
     if count is None or leading_size(outputs) is None or not made_of_tensors(both):
