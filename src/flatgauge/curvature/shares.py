@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.agreement import is_near, working_rounding
-from flatgauge.curvature.attribution import Attribution, attribute
+from flatgauge.curvature.attribution import Attribution, TapWatcher, attribute
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.curvature.tap_watcher import TapWatcher
 from flatgauge.curvature.taps import Tap, most_entries
 from flatgauge.data import Batch
 from flatgauge.errors import ModelError
