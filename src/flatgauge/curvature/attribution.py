@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -85,24 +84,15 @@ class TapWatcher(TorchFunctionMode):
         return TAPPED[func](Call(get_gradient_edge(output), names), *args, **kwargs)
 
 
-@dataclass(frozen=True)
-class Attribution:
-    """What one piece of a batch says about its tapped operations.
-
-    Attributes:
-        used: the parameters that its outputs depend on.
-        explained: those of them whose squares follow from the tapped operations, each
-            with the number of a sample on which it has a large slope.
-    """
-
-    used: set[str]
-    explained: dict[str, int]
-
-
 def attribute(
     objective: Objective, rows: Rows, taps: list[Tap], point: Params, count: int
-) -> Attribution:
-    """Look at all `count` samples of a piece whose graph is still there."""
+) -> tuple[set[str], dict[str, int]]:
+    """Look at all `count` samples of a piece of a batch whose graph is still there.
+
+    Returns:
+        The parameters that its outputs depend on, and those of them whose squares follow
+        from the taps, each with the number of a sample on which it has a large slope.
+    """
     random, outputs = generator(0), rows.outputs
     c = standard_normal(outputs.numel(), random, outputs).view_as(outputs)
     r = standard_normal(count, random, outputs)
@@ -128,7 +118,7 @@ def attribute(
             right = gradients[name]
             if slope is not None and is_near(slope, right, allowed, right.abs()):
                 explained[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
-    return Attribution(used, explained)
+    return used, explained
 
 
 def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> bool:

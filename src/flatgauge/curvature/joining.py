@@ -58,16 +58,15 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
         if given is None or sum(map(_size, given)) > room:
             return objective
         try:
-            found = _tried(objective, truth, given, min(ENOUGH, room))
+            return _tried(objective, truth, given, min(ENOUGH, room))
         except (FlatgaugeError, RuntimeError):
             # A model may insist on the size of its batches.
-            found = None
-    return objective if found is None else found
+            return objective
 
 
 def _tried(
     objective: Objective, truth: type[Route], given: list[Batch], enough: int
-) -> Objective | None:
+) -> Objective:
     groups: list[list[Batch]] = []
     for key, run in groupby(given, key=_signature):
         alike, most = list(run), 0.0
@@ -76,17 +75,19 @@ def _tried(
         some = list(_groups(alike, most))
         pairs = [group[:2] for group in some if len(group) > 1]
         if pairs and not _is_same(objective, truth, pairs[0]):
-            return None
+            return objective
         groups += some
     if len(groups) == len(given):
-        return None
+        return objective
     found = objective.in_batches([_joined(i, g) for i, g in enumerate(groups)])
     totals = [
         found.batch_total(found.parameters, batch).detach() for batch in found.batches()
     ]
     value = float(torch.stack(totals).double().sum()) / objective.sample_count
     allowed = SAME_VALUE[objective.precision]
-    return found if math.isclose(value, objective.value(), rel_tol=allowed) else None
+    return (
+        found if math.isclose(value, objective.value(), rel_tol=allowed) else objective
+    )
 
 
 def _most(objective: Objective, first: Batch, enough: int) -> float:

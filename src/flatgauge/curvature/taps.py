@@ -6,7 +6,7 @@ sample where the operation allows it (a linear layer with one position per sampl
 in bounded chunks of samples elsewhere.
 
 To support another operation, write a function that turns its arguments into a `Tap` and
-register it with `_taps`.
+add it to `TAPPED`.
 """
 
 from __future__ import annotations
@@ -69,22 +69,6 @@ class Tap(ABC):
         """Σ_n weights_nw (gradient of sample n)² for the parameter in a role, w leading."""
 
 
-TapMaker = Callable[..., Tap | None]
-TAPPED: dict[Any, TapMaker] = {}
-"""How a call becomes a tap, or None where it cannot.
-
-A maker takes the `Call`, and then the arguments of the operation itself.
-"""
-
-
-def _taps(*functions: Any) -> Callable[[TapMaker], TapMaker]:
-    def register(make: TapMaker) -> TapMaker:
-        TAPPED.update(dict.fromkeys(functions, make))
-        return make
-
-    return register
-
-
 @dataclass(frozen=True)
 class LinearTap(Tap):
     """x Wᵀ + b over samples and positions; `transposed` for x W."""
@@ -131,12 +115,10 @@ class LinearTap(Tap):
         return total.mT if self.transposed else total
 
 
-@_taps(F.linear)
 def _linear(call: Call, input, weight, bias=None):
     return LinearTap(*call, input.detach()) if input.ndim > 1 else None
 
 
-@_taps(torch.addmm)
 def _addmm(call: Call, bias, input, weight):
     if bias.ndim != 1:
         return None
@@ -208,7 +190,6 @@ class ConvolutionTap(Tap):
         return patches.unflatten(1, (self.groups, -1))
 
 
-@_taps(F.conv1d, F.conv2d)
 def _convolution(
     call: Call, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1
 ):
@@ -222,7 +203,6 @@ def _convolution(
     return _convolution_tap(call, input, weight, stride, border, dilation, groups)
 
 
-@_taps(F.conv_transpose1d, F.conv_transpose2d)
 def _transposed_convolution(
     call: Call,
     input,
@@ -289,7 +269,6 @@ class EmbeddingTap(Tap):
         return total.transpose(0, 1)
 
 
-@_taps(F.embedding)
 def _embedding(
     call: Call,
     input,
@@ -327,7 +306,6 @@ class GainTap(Tap):
         return torch.tensordot(weights.mT, sums.square(), dims=1)
 
 
-@_taps(F.batch_norm)
 def _batch_norm(
     call: Call,
     input,
@@ -345,16 +323,32 @@ def _batch_norm(
     return GainTap(*call, normalized, trailing=None)
 
 
-@_taps(F.layer_norm)
 def _layer_norm(call: Call, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     normalized = F.layer_norm(input.detach(), normalized_shape, eps=eps)
     return GainTap(*call, normalized, trailing=len(normalized_shape))
 
 
-@_taps(F.group_norm)
 def _group_norm(call: Call, input, num_groups, weight=None, bias=None, eps=1e-5):
     normalized = F.group_norm(input.detach(), num_groups, eps=eps)
     return GainTap(*call, normalized, trailing=None)
+
+
+TAPPED: dict[Any, Callable[..., Tap | None]] = {
+    F.linear: _linear,
+    torch.addmm: _addmm,
+    F.conv1d: _convolution,
+    F.conv2d: _convolution,
+    F.conv_transpose1d: _transposed_convolution,
+    F.conv_transpose2d: _transposed_convolution,
+    F.embedding: _embedding,
+    F.batch_norm: _batch_norm,
+    F.layer_norm: _layer_norm,
+    F.group_norm: _group_norm,
+}
+"""How an operation becomes a tap, or None where it cannot.
+
+A maker takes the `Call`, and then the arguments of the operation itself.
+"""
 
 
 def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
