@@ -35,7 +35,7 @@ CHECKED_SAMPLES = 16
 SAME_VALUE = {"ieee": 1e-5, "tf32": 1e-4}
 
 
-def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
+def joined(objective: Objective, truth: Route, budget: int) -> Objective:
     """The same objective in larger batches, or as it is where products could differ.
 
     Batches that follow each other are joined along dimension 0 if their tensors have the
@@ -65,7 +65,7 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
 
 
 def _tried(
-    objective: Objective, truth: type[Route], given: list[Batch], enough: int
+    objective: Objective, truth: Route, given: list[Batch], enough: int
 ) -> Objective:
     groups: list[list[Batch]] = []
     for key, run in groupby(given, key=_signature):
@@ -99,14 +99,14 @@ def _most(objective: Objective, first: Batch, enough: int) -> float:
     return enough / max(saved.total, 1) * _size(first)
 
 
-def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> bool:
+def _is_same(objective: Objective, truth: Route, pair: list[Batch]) -> bool:
     """Whether the products of two batches add up to that of the joined one."""
     exact = objective.in_double()
     some = slice(0, CHECKED_SAMPLES)
     few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
-        truth().prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
+        truth.prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
     )
     right = add(one, other)
     # Where there is no curvature, there is nothing to tell them by.

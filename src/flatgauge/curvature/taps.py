@@ -191,16 +191,36 @@ class ConvolutionTap(Tap):
 
 
 def _convolution(
-    call: Call, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1
+    call: Call,
+    input,
+    weight,
+    bias=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    transposed=False,
 ):
+    space = weight.ndim - 2
+    if input.ndim != weight.ndim:
+        return None
     if padding == "same":
-        space = weight.ndim - 2
         kernel, spread = weight.shape[2:], _pair(dilation, space, 1)[-space:]
         reach = [spread[i] * (kernel[i] - 1) for i in reversed(range(space))]
         sides = [side for r in reach for side in (r // 2, r - r // 2)]
         input = F.pad(input.detach(), sides)
     border = 0 if isinstance(padding, str) else padding
-    return _convolution_tap(call, input, weight, stride, border, dilation, groups)
+    return ConvolutionTap(
+        *call,
+        _image(input.detach()),
+        weight.detach(),
+        _pair(weight.shape[2:], space, 1),
+        _pair(stride, space, 1),
+        _pair(border, space, 0),
+        _pair(dilation, space, 1),
+        groups,
+        transposed,
+    )
 
 
 def _transposed_convolution(
@@ -215,26 +235,7 @@ def _transposed_convolution(
     dilation=1,
 ):
     layout = stride, padding, dilation, groups
-    return _convolution_tap(call, input, weight, *layout, transposed=True)
-
-
-def _convolution_tap(
-    call: Call, input, weight, stride, padding, dilation, groups, transposed=False
-):
-    space = weight.ndim - 2
-    if input.ndim != weight.ndim:
-        return None
-    return ConvolutionTap(
-        *call,
-        _image(input.detach()),
-        weight.detach(),
-        _pair(weight.shape[2:], space, 1),
-        _pair(stride, space, 1),
-        _pair(padding, space, 0),
-        _pair(dilation, space, 1),
-        groups,
-        transposed,
-    )
+    return _convolution(call, input, weight, bias, *layout, transposed=True)
 
 
 def _image(tensor: Tensor) -> Tensor:
