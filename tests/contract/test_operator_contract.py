@@ -7,8 +7,13 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.compose import Composed, Compressed, Scaled
-from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.curvature.operator import (
+    Composed,
+    Compressed,
+    DenseOperator,
+    Scaled,
+    SymmetricOperator,
+)
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.errors import VectorError
 from flatgauge.vectors import add, dot, gaussian, generator, map_tensors, ravel, scale

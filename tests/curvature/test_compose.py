@@ -5,9 +5,13 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.compose import Compressed, Scaled
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.curvature.operator import (
+    Compressed,
+    DenseOperator,
+    Scaled,
+    SymmetricOperator,
+)
 from flatgauge.errors import NonFiniteError
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import (

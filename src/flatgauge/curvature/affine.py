@@ -41,9 +41,9 @@ def is_affine_in_each_tensor(objective: Objective) -> bool:
     """
     with objective.isolated(), derivative_errors("second derivative"):
         first = objective.first_batch()
-        if not _has_affine_operations(objective, first):
-            return False
-        if not _is_straight(objective, first):
+        if not (
+            _has_affine_operations(objective, first) and _is_straight(objective, first)
+        ):
             return False
         affine = True
 

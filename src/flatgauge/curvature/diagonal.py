@@ -11,8 +11,7 @@ from flatgauge.curvature.diagonal_methods import (
     basis_diagonal,
     exact_diagonal,
     finite_difference_diagonal,
-    hutchinson_diagonal,
-    hutchinson_replicates,
+    hutchinson,
     probe_diagonal,
 )
 from flatgauge.curvature.hessian import Hessian
@@ -122,7 +121,10 @@ def hessian_diagonal(
     if method == "hutchinson":
         if hessian is None:
             hessian = Hessian(objective, expect=probes)
-        estimate = hutchinson_diagonal(hessian, probes, seed, scale_probes)
+        (moments,), stop = hutchinson(hessian, probes, [seed], scale_probes)
+        if stop is not None:
+            raise stop
+        estimate = moments.estimate()
     else:
         estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
     return Diagonal(*estimate, method, False, Status.BIASED, CLIPPED)
@@ -131,10 +133,13 @@ def hessian_diagonal(
 def hutchinson_diagonals(
     hessian: Hessian, probes: int, seeds: Sequence[int]
 ) -> tuple[list[Diagonal], OutOfTime | None]:
-    """`hutchinson_replicates`, each as a diagonal without a standard error."""
-    found, stop = hutchinson_replicates(hessian, probes, seeds)
+    """Independent estimates by method="hutchinson", without standard errors.
+
+    Those that have no probe when time runs out are left out.
+    """
+    found, stop = hutchinson(hessian, probes, seeds, scaled=True)
     parts = (None, "hutchinson", False, Status.BIASED, CLIPPED)
-    return [Diagonal(values, *parts) for values in found], stop
+    return [Diagonal(one.mean, *parts) for one in found if one.count], stop
 
 
 def gauss_newton_diagonal(

@@ -17,11 +17,10 @@ from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.shares import Pull, by_slot
+from flatgauge.curvature.shares import by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
 from flatgauge.losses import RowLoss, row_loss
-from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -61,11 +60,8 @@ def exact_diagonal(objective: Objective) -> Params:
     loss = objective.loss
     signed = isinstance(loss, RowLoss) and not loss.convex
     squares = SquaredGradients(objective, signed=signed)
-
-    def pulls(rows: Rows) -> Iterator[Pull]:
-        return by_slot(rows, *squares.loss.hessian_columns(rows))
-
-    plus, minus = squares.parts(pulls)
+    columns = squares.loss.hessian_columns
+    plus, minus = squares.parts(lambda rows: by_slot(rows, *columns(rows)))
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)
@@ -148,7 +144,7 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
         # Batches draw their signs independently, so their variances add up.
-        moments = _Moments(objective.parameters)
+        moments = Moments(objective.parameters)
         for share in _output_probes(objective, batch, probes, random, negative=-1.0):
             moments.add(share)
         return moments.mean, moments.variance_of_mean()
@@ -159,39 +155,20 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     return scale(mean, share), scale(map_tensors(torch.sqrt, variance), share)
 
 
-def hutchinson_diagonal(
-    hessian: Hessian, probes: int, seed: int, scaled: bool
-) -> Estimate:
-    """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1.
-
-    Where W is 0, d is the root mean square of its tensor.
-    """
-    (moments,), stop = _hutchinson(hessian, probes, [seed], scaled)
-    if stop is not None:
-        raise stop
-    return moments.estimate()
-
-
-def hutchinson_replicates(
-    hessian: Hessian, probes: int, seeds: Sequence[int]
-) -> tuple[list[Params], OutOfTime | None]:
-    """Independent estimates of the same kind, scaled, one for each seed.
-
-    Their probes take turns, so that where time runs out all of them have some; those
-    that have none are left out. What ended them before their last probe is returned, too.
-    """
-    found, stop = _hutchinson(hessian, probes, seeds, scaled=True)
-    return [one.mean for one in found if one.count], stop
-
-
-def _hutchinson(
+def hutchinson(
     hessian: Hessian, probes: int, seeds: Sequence[int], scaled: bool
-) -> tuple[list[_Moments], OutOfTime | None]:
+) -> tuple[list[Moments], OutOfTime | None]:
+    """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1, once for each seed.
+
+    Where W is 0, d is the root mean square of its tensor. The probes of the seeds take
+    turns, so that where time runs out all of them have some; what ended them before
+    their last probe is returned, too.
+    """
     space = hessian.space
     d = map_tensors(_own_scale if scaled else torch.ones_like, space)
     inverse = map_tensors(torch.reciprocal, d)
     # The spread of several is that between them.
-    found = [_Moments(space, spread=len(seeds) == 1) for _ in seeds]
+    found = [Moments(space, spread=len(seeds) == 1) for _ in seeds]
     products = _probed(hessian, d, [generator(seed) for seed in seeds] * probes)
     try:
         for moments, (signs, image) in zip(found * probes, products, strict=True):
@@ -273,23 +250,21 @@ def finite_difference_diagonal(
 
         return objective.sum(term) / objective.sample_count
 
-    def estimate() -> Params:
-        found = {}
-        for name, direction in gaussian(space, random).items():
-            tensor = space[name]
-            step = relative_step * (float(tensor.square().mean().sqrt()) or 1.0)
-            above = slope(name, tensor + step * direction)
-            below = slope(name, tensor - step * direction)
-            found[name] = direction * (above - below) / (2 * step)
-        return found
+    def entries(name: str, direction: Tensor) -> Tensor:
+        tensor = space[name]
+        step = relative_step * (float(tensor.square().mean().sqrt()) or 1.0)
+        above = slope(name, tensor + step * direction)
+        below = slope(name, tensor - step * direction)
+        return direction * (above - below) / (2 * step)
 
-    moments = _Moments(space)
+    moments = Moments(space)
     for _ in range(probes):
-        moments.add(estimate())
+        drawn = gaussian(space, random)
+        moments.add({name: entries(name, drawn[name]) for name in space})
     return moments.estimate()
 
 
-class _Moments:
+class Moments:
     """Mean and variance over probes, entry by entry, in the memory of two vectors."""
 
     def __init__(self, space: Params, spread: bool = True):
@@ -298,6 +273,7 @@ class _Moments:
         self._spread = zeros_like(space) if spread else {}
 
     def add(self, sample: Params) -> None:
+        """Take another estimate into account."""
         self.count += 1
         for name, value in sample.items():
             before = value - self.mean[name]
@@ -306,9 +282,11 @@ class _Moments:
                 self._spread[name] += before * (value - self.mean[name])
 
     def variance_of_mean(self) -> Params:
+        """The square of the standard error."""
         return scale(self._spread, 1 / (self.count * (self.count - 1)))
 
     def estimate(self) -> Estimate:
+        """The mean and its standard error."""
         return self.mean, map_tensors(torch.sqrt, self.variance_of_mean())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import Product
@@ -78,20 +79,14 @@ class _Rows(Route):
         if self.kind == "empirical":
             return sandwich(loss.values(rows), point, lambda change: change)
         if self.samples is None:
-            return sandwich(
-                rows.outputs,
-                point,
-                lambda change: loss.fisher_product(rows, change),
-            )
+            mean = partial(loss.fisher_product, rows)
+            return sandwich(rows.outputs, point, mean)
         share = 1 / self.samples
         random = generator(self.seed + 7919 * batch.index)
+        targets = [loss.sample_targets(rows, random) for _ in range(self.samples)]
         drawn = [
-            sandwich(
-                loss.values(loss.sample_targets(rows, random)),
-                point,
-                lambda change: change * share,
-            )
-            for _ in range(self.samples)
+            sandwich(loss.values(one), point, lambda change: change * share)
+            for one in targets
         ]
 
         def product(vector: Params) -> Params:

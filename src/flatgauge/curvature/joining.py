@@ -36,7 +36,7 @@ CHECKED_SAMPLES = 16
 SAME_VALUE = {"ieee": 1e-5, "tf32": 1e-4}
 
 
-def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
+def joined(objective: Objective, truth: Route, budget: int) -> Objective:
     """The same objective in larger batches, or as it is where products could differ.
 
     Batches that follow each other are joined along dimension 0 if their tensors have the
@@ -59,16 +59,15 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
         if given is None or sum(map(_size, given)) > room:
             return objective
         try:
-            found = _tried(objective, truth, given, min(ENOUGH, room))
+            return _tried(objective, truth, given, min(ENOUGH, room))
         except (FlatgaugeError, RuntimeError):
             # A model may insist on the size of its batches.
-            found = None
-    return objective if found is None else found
+            return objective
 
 
 def _tried(
-    objective: Objective, truth: type[Route], given: list[Batch], enough: int
-) -> Objective | None:
+    objective: Objective, truth: Route, given: list[Batch], enough: int
+) -> Objective:
     groups: list[list[Batch]] = []
     for key, run in groupby(given, key=_signature):
         alike, most = list(run), 0.0
@@ -77,17 +76,19 @@ def _tried(
         some = list(_groups(alike, most))
         pairs = [group[:2] for group in some if len(group) > 1]
         if pairs and not _is_same(objective, truth, pairs[0]):
-            return None
+            return objective
         groups += some
     if len(groups) == len(given):
-        return None
+        return objective
     found = objective.in_batches([_joined(i, g) for i, g in enumerate(groups)])
     totals = [
         found.batch_total(found.parameters, batch).detach() for batch in found.batches()
     ]
     value = float(torch.stack(totals).double().sum()) / objective.sample_count
     allowed = SAME_VALUE[objective.precision]
-    return found if math.isclose(value, objective.value(), rel_tol=allowed) else None
+    return (
+        found if math.isclose(value, objective.value(), rel_tol=allowed) else objective
+    )
 
 
 def _most(objective: Objective, first: Batch, enough: int) -> float:
@@ -99,14 +100,14 @@ def _most(objective: Objective, first: Batch, enough: int) -> float:
     return enough / max(saved.total, 1) * _size(first)
 
 
-def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> bool:
+def _is_same(objective: Objective, truth: Route, pair: list[Batch]) -> bool:
     """Whether the products of two batches add up to that of the joined one."""
     exact = objective.in_double()
     some = slice(0, CHECKED_SAMPLES)
     few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
-        truth().prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
+        truth.prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
     )
     right = add(one, other)
     # Where there is no curvature, there is nothing to tell them by.

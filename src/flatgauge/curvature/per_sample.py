@@ -15,7 +15,6 @@ from itertools import islice
 
 import torch
 
-from flatgauge.curvature.attribution import Attribution
 from flatgauge.curvature.samples import (
     double,
     first_with_several,
@@ -120,14 +119,13 @@ class SquaredGradients:
         return plus, {name: both[1] for name, both in total.items()}
 
     def _shares(self) -> Shares:
-        together = self.trials.together
-        return Shares(self.objective, self.loss, self.signed, together)
+        return Shares(self.objective, self.loss, self.signed, self.trials.together)
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
         objective = self.objective
         room = memory_budget(objective.device, objective.memory) // MEMORY_SHARE
-        each = COPIES * self.objective.dtype.itemsize * max(self.trials.entries, 1)
+        each = COPIES * objective.dtype.itemsize * max(self.trials.entries, 1)
         step = max(1, room // each)
         length = sample_length(batch)
         if step >= length:
@@ -141,10 +139,10 @@ class SquaredGradients:
         found = self._tapped(piece, pulls)
         unproved = found.shares.keys() - self.trials.proved
         if unproved:
-            few = _loudest(piece, found.attribution, unproved)
-            _try(self.objective, self.loss, few, self.trials)
+            loudest = {found.loudest[name] for name in unproved}
+            _try(self.objective, self.loss, _with_others(piece, loudest), self.trials)
         shares = {n: s for n, s in found.shares.items() if n not in self.singly}
-        left = found.attribution.used - shares.keys()
+        left = found.used - shares.keys()
         if not left:
             return shares
         plain = self._shares()
@@ -177,9 +175,9 @@ def _trials(objective: Objective, loss: RowLoss) -> Trials:
     return trials
 
 
-def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
-    """A few samples on which these parameters have slopes."""
-    chosen = sorted({seen.explained[name] for name in names})
+def _with_others(piece: Batch, samples: set[int]) -> Batch:
+    """These samples, and the first others if they are very few."""
+    chosen = sorted(samples)
     others = [i for i in range(sample_length(piece)) if i not in chosen]
     fill = max(0, CHECKED_SAMPLES - len(chosen))
     return map_batch(lambda t: t[chosen + others[:fill]], piece)

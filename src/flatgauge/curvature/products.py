@@ -38,14 +38,8 @@ TF32 = 2**-10
 class CurvatureOperator(SymmetricOperator):
     """A = (1/N) Σ_batches A_b for N rows in all, multiplied as its plan says.
 
-    A subclass sets `truth`, the name of the route that others must agree with.
-
-    Args:
-        objective: model, data, loss and the point.
-        route: "auto" for what `plan` finds, a name, or a route.
-        expect: how many products are coming, about.
-        memory_budget: bytes of the device that may be in use; the objective's `memory`
-            if None. 0 keeps nothing.
+    A subclass sets `truth`, the name of the route that others must agree with, and says
+    what the arguments are; with a `memory_budget` of 0 nothing is kept.
     """
 
     truth: str

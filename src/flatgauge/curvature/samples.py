@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from torch import Tensor
 
 from flatgauge.data import Batch, leading_size, take
@@ -32,13 +30,11 @@ def take_samples(batch: Batch, rows: slice) -> Batch:
 
 def first_with_several(objective: Objective) -> Batch:
     """The first batch with two samples or more: one sample would hide a wrong layout."""
-    batches = list(islice(objective.batches(), 1))
-    if sample_length(batches[0]) > 1:
-        return batches[0]
-    for batch in objective.batches():
-        if sample_length(batch) > 1:
-            return batch
-    return batches[0]
+    first = objective.first_batch()
+    if sample_length(first) > 1:
+        return first
+    several = (one for one in objective.batches() if sample_length(one) > 1)
+    return next(several, first)
 
 
 def double(tensor: Tensor) -> Tensor:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.agreement import is_near, working_rounding
-from flatgauge.curvature.attribution import Attribution, attribute
+from flatgauge.curvature.attribution import TapWatcher, attribute
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.curvature.tap_watcher import TapWatcher
 from flatgauge.curvature.taps import Tap, most_entries
 from flatgauge.data import Batch
 from flatgauge.errors import ModelError
@@ -81,12 +80,14 @@ class TappedShares:
 
     Attributes:
         shares: by parameter, for those that are explained.
-        attribution: what was seen of the batch.
+        used: the parameters that the outputs depend on.
+        loudest: for each explained parameter, a sample on which it has a large slope.
         entries: the numbers that are held of each sample while its pulls run.
     """
 
     shares: Params
-    attribution: Attribution
+    used: set[str]
+    loudest: dict[str, int]
     entries: int = 0
 
 
@@ -124,20 +125,21 @@ class Shares:
             outputs, targets = self.objective.evaluate(point, batch)
         rows = self.loss.rows(outputs, targets)
         if not rows.outputs.requires_grad:
-            return TappedShares({}, Attribution(set(), {}))
+            return TappedShares({}, set(), {})
         skipped = watcher.others.union(singly)
         taps = [
             tap for tap in watcher.taps if not skipped.issuperset(tap.names.values())
         ]
         count = sample_length(batch)
-        seen = attribute(self.objective, rows, taps, point, count)
-        trusted = seen.explained.keys() - skipped
+        used, explained = attribute(self.objective, rows, taps, point, count)
+        trusted = explained.keys() - skipped
         taps = [tap for tap in taps if not trusted.isdisjoint(tap.names.values())]
         self._add_up(rows, pulls, taps, watcher.entries, count)
         totals = [tap.total() for tap in taps]
         shares = {n: t for found in totals for n, t in found.items() if n in trusted}
         shares = {**self.nothing(trusted - shares.keys()), **shares}
-        return TappedShares(shares, seen, sum(tap.entries for tap in taps) // count)
+        held = sum(tap.entries for tap in taps) // count
+        return TappedShares(shares, used, explained, held)
 
     def singly(self, batch: Batch, pulls: Pulls, names: Collection[str]) -> Params:
         """By plain differentiation of one sample at a time.

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from flatgauge import deadline
-from flatgauge.curvature.compose import Compressed
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import Compressed, SymmetricOperator
 from flatgauge.deadline import OutOfTime
 from flatgauge.geometry.metric import LayerMetric, resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection

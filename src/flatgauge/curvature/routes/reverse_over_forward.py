@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 from torch.func import grad
 
@@ -26,11 +28,9 @@ class ReverseOverForward(Route):
         """Nothing to prepare: each vector runs its own pass."""
 
         def product(vector: Params) -> Params:
-            def slope(params: Params) -> Tensor:
-                def total(point: Params) -> Tensor:
-                    return objective.batch_total(point, batch)
-
-                return jvp(total, (params,), (vector,))[1]
+            def slope(point: Params) -> Tensor:
+                total = partial(objective.batch_total, batch=batch)
+                return jvp(total, (point,), (vector,))[1]
 
             return grad(slope)(objective.parameters)
 
