@@ -7,6 +7,7 @@ from support.cases import CASES, assert_close
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
 from flatgauge.curvature.operator import (
+    Block,
     Compressed,
     DenseOperator,
     Scaled,
@@ -54,6 +55,19 @@ def test_compressed():
     projector = torch.eye(flat.numel()).double() - torch.outer(flat, flat)
     compressed = Compressed(operator, lambda v: add(v, unit, -dot(v, unit)))
     assert_close(compressed.to_dense(), projector @ dense @ projector)
+
+
+@pytest.mark.parametrize("kind", ["Hessian", "GaussNewton"])
+def test_block(kind):
+    objective = CASES["mlp"].objective()
+    operator = getattr(fg, kind)(objective)
+    names = list(objective.parameters)[1::2]
+    flags = {n: torch.full_like(t, n in names) for n, t in objective.parameters.items()}
+    chosen = ravel(flags).bool()
+    block = Block(operator, names)
+    assert list(block.space) == names
+    assert_close(block.to_dense(), operator.to_dense()[chosen][:, chosen])
+    assert operator.takes_parts is (kind == "Hessian")
 
 
 def test_products_are_counted_at_both_levels():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import overload
 
 import torch
@@ -50,6 +50,11 @@ class SymmetricOperator(ABC):
     name: str = ""
     memory: int | None = None
     products: int = 0
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether vectors of some tensors only are multiplied by the block of these."""
+        return False
 
     @abstractmethod
     def _apply(self, vectors: list[Params]) -> list[Params]:
@@ -212,3 +217,24 @@ class Compressed(Composed):
                 "a projected product is not finite: look for square roots or logarithms "
                 "at 0, or measure in dtype=torch.float64."
             )
+
+
+class Block(Composed):
+    """The rows and columns of A that belong to some tensors of its space."""
+
+    def __init__(self, operator: SymmetricOperator, names: Collection[str]):
+        super().__init__(operator)
+        self.space = {n: t for n, t in operator.space.items() if n in names}
+
+    def _apply(self, vectors: list[Params]) -> list[Params]:
+        if self.operator.takes_parts:
+            return self.operator.unchecked(vectors)
+        images = self.operator.unchecked([self._filled(vector) for vector in vectors])
+        return [{name: image[name] for name in self.space} for image in images]
+
+    def _filled(self, vector: Params) -> Params:
+        """The vector of the whole space that is zero elsewhere."""
+        return {
+            name: vector[name] if name in vector else torch.zeros_like(tensor)
+            for name, tensor in self.operator.space.items()
+        }

@@ -86,6 +86,11 @@ class CurvatureOperator(SymmetricOperator):
             return max(finest, TF32)
         return finest
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether all routes do: a block costs less than the whole."""
+        return self.plan.route.takes_parts and self.plan.truth.takes_parts
+
     def _apply(self, vectors: list[Params]) -> list[Params]:
         return self._planned()(vectors)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -24,14 +25,32 @@ HELD = 4
 
 
 class Hutchinson:
-    """The mean of w^T A w over random sign vectors w, one product each (1990)."""
+    """The mean of w^T A w over random sign vectors w, one product each (1990).
+
+    Attributes:
+        squares: Σ ‖(A w)_i‖² over the probes, for each tensor i of the space: of one
+            probe it is Σ_j ‖A_ij‖_F² in the mean, and close to that.
+    """
 
     products_per_probe = 1
+    first = 8
 
-    def __init__(self, operator: SymmetricOperator, random: torch.Generator):
+    def __init__(
+        self,
+        operator: SymmetricOperator,
+        random: torch.Generator,
+        tell: Callable[[float, float], object] = deadline.tell,
+    ):
         self.operator = operator
+        self.squares = np.zeros(len(operator.space))
         self._random = random
+        self._tell = tell
         self._singles: list[float] = []
+
+    @property
+    def singles(self) -> np.ndarray:
+        """The estimates of the single probes."""
+        return np.array(self._singles)
 
     @property
     def probes(self) -> int:
@@ -63,9 +82,10 @@ class Hutchinson:
             singles = inner_products(signs.T, products.T).diagonal().tolist()
             require_finite(singles)
             self._singles += singles
+            self.squares += squares(products, self.operator).sum(axis=1)
             if self.probes > 1:
                 value, error, *_ = self.estimate()
-                deadline.tell(value, error)
+                self._tell(value, error)
             drawn.append(signs)
             images.append(products)
         return _side_by_side(drawn), _side_by_side(images)
@@ -81,11 +101,18 @@ class Hutchinson:
         The standard error is widened for the skewness of the single estimates, and the
         scale is their root mean square.
         """
-        singles = np.array(self._singles)
+        singles = self.singles
         count = len(singles)
         error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
         scale = math.sqrt(np.square(singles).mean())
         return float(singles.mean()), float(error), count - 1.0, scale
+
+
+def squares(images: Float[Tensor, "n c"], operator: SymmetricOperator) -> np.ndarray:
+    """The squared norm of each tensor of the columns, [tensors, c]."""
+    sizes = [tensor.numel() for tensor in operator.space.values()]
+    norms = [torch.linalg.vector_norm(part, dim=0) for part in images.split(sizes)]
+    return torch.stack(norms).double().square().cpu().numpy()
 
 
 def _side_by_side(blocks: list[Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from scipy.special import stdtrit
+from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.deadline import OutOfTime, tell
@@ -14,6 +15,7 @@ from flatgauge.errors import OptionError
 from flatgauge.memory import memory_budget
 from flatgauge.results import Status
 from flatgauge.solvers.hutchinson import Hutchinson
+from flatgauge.solvers.strata import LOOK, Strata, couplings, grouped
 from flatgauge.solvers.xtrace import CHUNK, XTrace
 from flatgauge.vectors import generator
 
@@ -21,10 +23,18 @@ from flatgauge.vectors import generator
 FIRST = 8
 # The fewest that have a standard error.
 LEAST = 2
-# Probes that Hutchinson must seem to need for XTrace to be tried, which costs FIRST.
+# Probes that Hutchinson must seem to need for others to be tried, which costs some.
 MANY = 48
+# The share of that which few probes seem to need in all but a few of a hundred draws.
+SURE = 0.25
+# The share of them that groups of tensors must seem to need.
+WORTHWHILE = 0.7
+# Times the most products: what a plan reckons with where the target is out of reach.
+BEYOND = 8
 # The relative standard error above which there is no estimate to speak of.
 USABLE = 0.10
+
+Estimator = Hutchinson | Strata | XTrace
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class Trace:
         message: what happened, and what to raise if it was not.
         products: the number of products with the operator.
         probes: the number of random vectors behind the value.
-        method: "exact", "hutchinson" or "xtrace".
+        method: "exact", "hutchinson", "strata" or "xtrace".
     """
 
     value: float
@@ -73,9 +83,11 @@ def estimate_trace(
     trace still is an estimate. When the next look would cost as many products as there
     are rows, the trace is computed exactly, if it can be paid for.
 
-    Eight plain probes are where "auto" begins. If their variance asks for many more, their
-    products begin an XTrace, which finds the large eigenvalues; it goes on if it says more
-    than as many plain probes would, and otherwise these go on.
+    Four to eight plain probes are where "auto" begins. If their variance asks for many
+    more, six products show which tensors are coupled. Where most of the variance lies in
+    pairs of them, the traces of groups of tensors are estimated apart ("strata"). Else the
+    products so far begin an XTrace, which finds the large eigenvalues; it goes on if it
+    says more than as many plain probes would, and otherwise these go on.
 
     Args:
         operator: the symmetric operator.
@@ -121,7 +133,7 @@ def estimate_trace(
     plain = Hutchinson(operator, random)
     if method == "hutchinson":
         return search.by(plain)
-    return search.by_either(plain, XTrace(operator, random))
+    return search.by_either(plain, XTrace(operator, random), random)
 
 
 class _Search:
@@ -138,27 +150,27 @@ class _Search:
         """Those of this search."""
         return self.operator.products - self._before
 
-    def look(self, estimator: Hutchinson | XTrace) -> _Look:
+    def look(self, estimator: Estimator) -> _Look:
         look = _Look(*estimator.estimate(), self.operator.rounding, self.target)
         tell(look.value, look.error, self.max_products)
         return look
 
-    def rescued(self, estimator: Hutchinson | XTrace, stop: OutOfTime) -> Trace:
+    def rescued(self, estimator: Estimator, stop: OutOfTime) -> Trace:
         """What the probes say at the end of the time, if there are two."""
         if estimator.probes < LEAST:
             raise stop
         name = type(estimator).__name__.lower()
         return self.look(estimator).stopped(self.products, estimator.probes, name, stop)
 
-    def by(self, estimator: Hutchinson | XTrace) -> Trace:
+    def by(self, estimator: Estimator) -> Trace:
         """The trace by one estimator, which may have probes already."""
         try:
             return self._grown(estimator)
         except OutOfTime as stop:
             return self.rescued(estimator, stop)
 
-    def _grown(self, estimator: Hutchinson | XTrace) -> Trace:
-        estimator.grow(FIRST)
+    def _grown(self, estimator: Estimator) -> Trace:
+        estimator.grow(estimator.first)
         name = type(estimator).__name__.lower()
         cost, size = estimator.products_per_probe, self.operator.dimension
         while True:
@@ -174,25 +186,84 @@ class _Search:
                     return look.missed(self.products, probes, name, self.max_products)
             estimator.grow(following)
 
-    def by_either(self, plain: Hutchinson, other: XTrace) -> Trace:
-        """Plain probes, unless their variance asks for more and XTrace's is smaller."""
-        if self.max_products < 2 * FIRST or not self._fits():
+    def by_either(
+        self, plain: Hutchinson, other: XTrace, random: torch.Generator
+    ) -> Trace:
+        """Plain probes, unless their variance asks for more and another's is smaller."""
+        if self.max_products < 2 * FIRST:
             return self.by(plain)
+        held: list[tuple[Tensor, Tensor]] | None = [] if self._fits() else None
+        many = looked = False
+        strata: Strata | None = None
         try:
-            signs, images = plain.add(FIRST)
+            for probes in (FIRST // 2, FIRST):
+                if held is None:
+                    plain.grow(probes)
+                else:
+                    held.append(plain.add(probes - plain.probes))
+                needed = probes * self.look(plain).excess ** 2
+                many = needed > MANY
+                if needed > SURE * MANY and self._coupled(plain) and not looked:
+                    strata, looked = self._strata(plain, random), True
+                if strata is not None:
+                    break
         except OutOfTime as stop:
             return self.rescued(plain, stop)
-        look = self.look(plain)
-        if FIRST * look.excess**2 <= MANY:
-            del signs, images
+        if strata is not None:
+            del held, other
+            return self._by_strata(strata, plain)
+        if held is None or not many:
+            del held
             return self.by(plain)
+        return self._by_xtrace(held, plain, other)
+
+    def _coupled(self, plain: Hutchinson) -> bool:
+        """Whether all of the squares in the rows and columns ask for many probes.
+
+        That is the variance and the diagonal's part; few probes tell it better.
+        """
+        variance = 2 * float(plain.squares.sum()) / plain.probes
+        return variance > MANY * (self.target * plain.estimate()[0]) ** 2
+
+    def _strata(self, plain: Hutchinson, random: torch.Generator) -> Strata | None:
+        """Groups of tensors, if they are worth their while."""
+        left = self.max_products - self.products - LOOK
+        if len(plain.operator.space) == 1 or left < FIRST:
+            return None
+        coupled = couplings(self.operator, plain.squares, random)
+        variance = 2 * float(coupled.sum())
+        if not math.isfinite(variance) or variance == 0:
+            return None
+        target = (self.target * plain.estimate()[0]) ** 2
+        allowed = max(target, variance / (BEYOND * self.max_products))
+        grouping = grouped(coupled, allowed)
+        planned = grouping.probes(allowed)
+        strata = Strata(self.operator, grouping, planned, random)
+        if planned.sum() > WORTHWHILE * variance / allowed or strata.least > left:
+            return None
+        strata.first = min(strata.first, left)
+        return strata
+
+    def _by_strata(self, strata: Strata, plain: Hutchinson) -> Trace:
+        try:
+            return self._grown(strata)
+        except OutOfTime as stop:
+            return self.rescued(strata if strata.usable else plain, stop)
+
+    def _by_xtrace(
+        self, held: list[tuple[Tensor, Tensor]], plain: Hutchinson, other: XTrace
+    ) -> Trace:
+        """XTrace from the products so far, or more plain probes."""
+        look = self.look(plain)
+        signs, images = (torch.cat(parts, dim=1) for parts in zip(*held, strict=True))
+        held.clear()
         try:
             other.add(signs.T, images.T.contiguous())
         except OutOfTime as stop:
             return self.rescued(plain, stop)
         del signs, images
         # The variance of one product: what is left of it, after as many.
-        if self.products * self.look(other).error ** 2 < FIRST * look.error**2:
+        if self.products * self.look(other).error ** 2 < plain.probes * look.error**2:
             return self.by(other)
         del other
         return self.by(plain)

@@ -23,6 +23,7 @@ class DoubleBackward(Route):
 
     name = "double-backward"
     keeps = True
+    takes_parts = True
 
     def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graph."""
@@ -34,16 +35,18 @@ class DoubleBackward(Route):
         curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
 
         def product(vector: Params) -> Params:
-            if not curved:
-                return zeros_like(point)
+            own = {name: leaf for name, leaf in point.items() if name in vector}
+            pulled = [name for name in curved if name in vector]
+            if not pulled:
+                return zeros_like(own)
             images = torch.autograd.grad(
-                list(curved.values()),
-                list(point.values()),
-                [vector[name] for name in curved],
+                [curved[name] for name in pulled],
+                list(own.values()),
+                [vector[name] for name in pulled],
                 retain_graph=True,
                 allow_unused=True,
                 materialize_grads=True,
             )
-            return dict(zip(point, images, strict=True))
+            return dict(zip(own, images, strict=True))
 
         return product

@@ -21,6 +21,8 @@ class Route(ABC):
             and it is of no use where the memory does not allow to keep it.
         failure: why it goes on without what it was to do better.
         cuts: whether the products of the pieces of a batch add up to its own.
+        takes_parts: whether vectors of some tensors only are multiplied by the block of
+            these.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Route(ABC):
     replays: bool = False
     failure: str = ""
     cuts: bool = True
+    takes_parts: ClassVar[bool] = False
 
     def check(self, objective: Objective) -> None:  # noqa: B027 (most are always right)
         """Warn where its products are not what one may take them for."""
