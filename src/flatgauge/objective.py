@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from flatgauge.data import Batch, Batches
+from flatgauge.data import Batch, Batches, Part, Rows
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
-from flatgauge.parts import Part, Rows
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.sums import MeanLoss, Watch, in_time, mean_loss, summed
 from flatgauge.units import survey
@@ -225,7 +224,7 @@ class Objective:
         return changed
 
     def part(self, rows: Rows) -> Objective:
-        """The same objective on some samples of some batches: see `parts.Part`.
+        """The same objective on some samples of some batches: see `data.Part`.
 
         It starts with the facts of the network that are known, and keeps what it finds
         out to itself: that need not hold for the other samples.
