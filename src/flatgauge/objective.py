@@ -152,7 +152,7 @@ class Objective:
         return gradient
 
     def at(self, params: Params) -> Objective:
-        """The same objective at another point."""
+        """The same objective at another point, where no facts are known yet."""
         moved = self._clone()
         checked = check_like(params, self.parameters)
         # Copies: changing the given tensors later must not move this point.
@@ -165,7 +165,7 @@ class Objective:
         return self.network.model_at(self.parameters)
 
     def with_model(self, model: nn.Module) -> Objective:
-        """Another model on the same data and loss.
+        """Another model on the same data and loss, of which no facts are known.
 
         Its parameters are those of the same names, else those that require gradients.
         """
@@ -182,7 +182,7 @@ class Objective:
         return changed
 
     def in_double(self) -> Objective:
-        """With its network in float64; batches stay as they are: convert what you use."""
+        """With its network in float64, and no facts; batches stay: convert what you use."""
         changed = self._clone()
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
@@ -210,7 +210,7 @@ class Objective:
         bare = self._clone()
         bare.network_facts, bare._others = self.network_facts, self._others
         for name in OF_THE_LOSS:
-            del bare.__dict__[name]
+            bare.__dict__.pop(name, None)
         return bare
 
     def in_batches(self, batches: list[Batch]) -> Objective:
@@ -277,7 +277,7 @@ class Objective:
         return self.loss.sum(*self.evaluate(params, batch))
 
     def _clone(self) -> Objective:
-        """A copy that knows no facts, not even its value."""
+        """A copy without facts, not even its value: who hands them on, says so."""
         twin = object.__new__(Objective)
         twin.__dict__.update(self.__dict__)
         twin._value = twin._others = None
