@@ -38,7 +38,7 @@ def of_the_network(objective: Objective, word: str = "") -> object:
 
 
 @once
-def of_the_objective(objective: Objective, word: str = "") -> object:
+def of_the_objective(objective: Objective, word: object = "") -> object:
     return object()
 
 
@@ -92,6 +92,12 @@ def test_a_fact_keeps_its_name_and_its_docstring():
     assert once(test_an_error_is_not_kept).__name__ == "test_an_error_is_not_kept"
 
 
+def test_what_cannot_be_hashed_is_known_by_its_identity(objective):
+    point, equal = {"a": 1}, {"a": 1}
+    assert of_the_objective(objective, point) is of_the_objective(objective, point)
+    assert of_the_objective(objective, point) is not of_the_objective(objective, equal)
+
+
 def test_arguments_are_a_part_of_the_key(objective):
     for fact in (of_the_network, of_the_objective):
         assert fact(objective, "a") is fact(objective, word="a")
@@ -103,6 +109,16 @@ def test_another_loss_shares_the_facts_of_the_network_both_ways(objective):
     other = objective.with_loss("normalized-cross-entropy")
     assert of_the_network(other) is of_the_network(objective)
     assert two_deep(objective) is of_the_network(other)
+
+
+def test_a_fact_of_the_network_may_ask_for_others(objective):
+    assert two_deep(objective) is of_the_network(objective)
+    double = objective.in_double()
+    assert two_deep(double) is of_the_network(double)
+
+
+def test_another_loss_has_its_own_facts(objective):
+    other = objective.with_loss("normalized-cross-entropy")
     assert of_the_objective(other) is not of_the_objective(objective)
 
 

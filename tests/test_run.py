@@ -110,7 +110,7 @@ def test_not_applicable_comes_with_its_reason():
     fisher = fg.measure(custom, "fisher-rao-norm")["fisher-rao-norm"]
     assert fisher.status is fg.Status.NOT_APPLICABLE
     assert fisher.value is None
-    assert "loss of each row" in fisher.message
+    assert "a loss per row" in fisher.message
     bound = fg.measure(custom, "pac-bayes-bound")["pac-bayes-bound"]
     assert bound.status is fg.Status.NOT_APPLICABLE
 

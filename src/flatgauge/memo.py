@@ -8,7 +8,8 @@
 
 A decorated function is computed at its first call with some arguments and looked up from
 then on; an error is not kept. The key is the function with its arguments, defaults filled
-in; they must be hashable. The facts lie in the first argument, and go with it.
+in. What cannot be hashed, such as a point, is itself alone: an equal one is another. The
+facts lie in the first argument, and go with it.
 
 `once` keeps a fact for the very object: a workbench, or an objective, which is a network
 with data, a point and a loss. `once_per_network` keeps it for the network at its point,
@@ -22,68 +23,52 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import wraps
 from inspect import signature
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Facts = dict[Hashable, Any]
-
-
-class Owner(Protocol):
-    """Has a place for facts about itself."""
-
-    facts: Facts
-
-
-class NetworkOwner(Protocol):
-    """Has a place for facts about its network, and itself without its loss."""
-
-    network_facts: Facts
-
-    def without_loss(self) -> Any:
-        """Itself, but for what a loss decides."""
-        ...
-
-
+Owner = TypeVar("Owner")
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
-O = TypeVar("O", bound=Owner)  # noqa: E741
-N = TypeVar("N", bound=NetworkOwner)
 
 
-def once(function: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[O, P], R]:
+def once(
+    function: Callable[Concatenate[Owner, P], R],
+) -> Callable[Concatenate[Owner, P], R]:
     """Found out once for each first argument, with the same other ones."""
     return _kept(function, lambda owner: owner.facts, lambda owner: owner)
 
 
 def once_per_network(
-    function: Callable[Concatenate[N, P], R],
-) -> Callable[Concatenate[N, P], R]:
+    function: Callable[Concatenate[Owner, P], R],
+) -> Callable[Concatenate[Owner, P], R]:
     """Found out once for a network, its data and its point, whatever the loss.
 
     The fact must hold for every part of the data, too: parts are told what was found on
     the whole, so that they are measured as it was.
     """
     return _kept(
-        function, lambda owner: owner.network_facts, lambda owner: owner.without_loss()
+        function, lambda one: one.network_facts, lambda one: one.without_loss()
     )
 
 
 def _kept(
-    function: Callable[Concatenate[T, P], R],
-    facts_of: Callable[[T], Facts],
-    given: Callable[[T], T],
-) -> Callable[Concatenate[T, P], R]:
+    function: Callable[Concatenate[Owner, P], R],
+    facts_of: Callable[[Any], Facts],
+    given: Callable[[Any], Any],
+) -> Callable[Concatenate[Owner, P], R]:
     """The function of what is `given` of its first argument, looked up in its facts."""
     takes = signature(function)
 
     @wraps(function)
-    def look_up(owner: T, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def look_up(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> R:
         bound = takes.bind(owner, *args, **kwargs)
         bound.apply_defaults()
-        key = function, *bound.args[1:], *bound.kwargs.items()
+        values = [*bound.args[1:], *bound.kwargs.values()]
+        key = function, *(v if isinstance(v, Hashable) else (id, id(v)) for v in values)
         facts = facts_of(owner)
         if key not in facts:
-            facts[key] = function(given(owner), *args, **kwargs)
-        return facts[key]
+            # With the arguments: while they are there, their ids are no others'.
+            facts[key] = function(given(owner), *args, **kwargs), values
+        return facts[key][0]
 
     return look_up

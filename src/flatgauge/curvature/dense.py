@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from flatgauge.data import Batch
-from flatgauge.errors import LossError, OptionError
-from flatgauge.losses import RowLoss
+from flatgauge.errors import OptionError
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
 from flatgauge.shapes import Float
@@ -41,7 +41,7 @@ def dense_hessian(objective: Objective) -> Float[Tensor, "n n"]:
 
 def dense_gauss_newton(objective: Objective) -> Float[Tensor, "n n"]:
     """(1/N) Σ_rows Jᵀ (∇²_f ℓ) J, with ∇²_f ℓ by differentiating the loss twice."""
-    loss = _row_loss(objective)
+    loss = row_loss(objective.loss, "this dense reference needs")
 
     def middle(rows: Rows, index: int) -> Tensor:
         def value(f: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def dense_gauss_newton(objective: Objective) -> Float[Tensor, "n n"]:
 
 def dense_fisher(objective: Objective, kind: str = "empirical") -> Float[Tensor, "n n"]:
     """(1/N) Σ_rows E_y[∇ℓ ∇ℓᵀ], for "true" by enumerating all classes y."""
-    loss = _row_loss(objective)
+    loss = row_loss(objective.loss, "this dense reference needs")
     if kind == "true" and not loss.classification:
         raise OptionError(
             "the dense true Fisher matrix enumerates classes: use a "
@@ -94,7 +94,7 @@ def _sum_over_rows(
     _check_size(objective)
     space = objective.parameters
     flat = ravel(space)
-    loss = _row_loss(objective)
+    loss = row_loss(objective.loss, "this dense reference needs")
 
     def term(batch: Batch) -> Tensor:
         def outputs(point: Tensor) -> Tensor:
@@ -118,12 +118,6 @@ def _slope(loss: RowLoss, rows: Rows, index: int, target: Tensor) -> Tensor:
 
 def _one_row(rows: Rows, index: int, outputs: Tensor) -> Rows:
     return Rows(outputs, rows.targets[index : index + 1], rows.samples[:1])
-
-
-def _row_loss(objective: Objective) -> RowLoss:
-    if not isinstance(objective.loss, RowLoss):
-        raise LossError("this dense reference needs a named loss.")
-    return objective.loss
 
 
 def _check_size(objective: Objective) -> None:

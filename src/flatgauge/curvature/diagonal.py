@@ -19,8 +19,9 @@ from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.deadline import OutOfTime
-from flatgauge.errors import LossError, ModelError, OptionError
-from flatgauge.losses import RowLoss
+from flatgauge.errors import ModelError, OptionError
+from flatgauge.losses import RowLoss, row_loss
+from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.vectors import Params, map_tensors, size
@@ -210,16 +211,13 @@ def backward_passes(objective: Objective) -> int:
     return math.prod(output_layout(objective))
 
 
+@once
 def output_layout(objective: Objective) -> tuple[int, int]:
     """The number of outputs of a row, and of rows of a sample, on the first batch."""
-    if not isinstance(objective.loss, RowLoss):
-        raise LossError(
-            f"the Gauss-Newton diagonal needs a loss a row, which '{objective.loss.name}' "
-            "does not give: use a named loss."
-        )
+    loss = row_loss(objective.loss, "the Gauss-Newton diagonal needs")
     with objective.isolated():
         batch = objective.first_batch()
-        rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
+        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
     longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
     return rows.outputs.shape[1], longest
 

@@ -16,8 +16,7 @@ from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.slots import Pass, by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
-from flatgauge.errors import LossError
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -98,12 +97,7 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     One ordinary backward a probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
-    loss = objective.loss
-    if not isinstance(loss, RowLoss):
-        raise LossError(
-            f"probes in output space need a loss a row, which '{loss.name}' does not "
-            "give: use a named loss."
-        )
+    loss = row_loss(objective.loss, "probes in output space need")
     random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:

@@ -9,8 +9,8 @@ from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch
-from flatgauge.errors import LossError, ModelError, OptionError
-from flatgauge.losses import RowLoss
+from flatgauge.errors import ModelError, OptionError
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, generator, zeros_like
 
@@ -45,11 +45,7 @@ class Fisher(CurvatureOperator):
             raise OptionError(
                 "samples= draws targets for kind='true', and must be at least 1."
             )
-        if not isinstance(objective.loss, RowLoss):
-            raise LossError(
-                f"the Fisher matrix needs a loss a row, which '{objective.loss.name}' does "
-                "not give: use a named loss."
-            )
+        loss = row_loss(objective.loss, "the Fisher matrix needs")
         if objective.coupled:
             raise ModelError(
                 "the samples of a batch influence each other, so that they have no "
@@ -57,7 +53,7 @@ class Fisher(CurvatureOperator):
                 "take each sample by itself."
             )
         # Pieces of a batch would draw other targets.
-        route = _Rows(objective.loss, kind, samples, seed, cuts=samples is None)
+        route = _Rows(loss, kind, samples, seed, cuts=samples is None)
         super().__init__(objective, route, memory_budget=memory_budget)
 
 

@@ -7,7 +7,7 @@ batch takes longer than what follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -17,10 +17,11 @@ import torch
 from flatgauge.curvature.agreement import AGREEMENT, difference
 from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import double, take_samples
-from flatgauge.data import Batch, concatenated, made_of_tensors, map_batch, tensors_in
+from flatgauge.data import Batch, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import RowLoss
 from flatgauge.memory import SavedBytes
+from flatgauge.nested import concatenated, made_of_tensors, row_layout, tensors_in
 from flatgauge.objective import Objective
 from flatgauge.vectors import add, gaussian, generator, norm
 
@@ -131,18 +132,9 @@ def _size(batch: Batch) -> int:
 def _signature(batch: Batch) -> Any:
     """Equal for batches that can be joined; None for those that cannot."""
     parts = (batch.inputs, batch.targets)
-    tensors = tensors_in(parts)
-    if not made_of_tensors(batch.whole) or any(t.ndim == 0 for t in tensors):
+    if not made_of_tensors(batch.whole) or any(t.ndim == 0 for t in tensors_in(parts)):
         return None
-    return _structure(parts), [(t.shape[1:], t.dtype) for t in tensors]
-
-
-def _structure(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _structure(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_structure(item) for item in value]
-    return type(value)
+    return row_layout(parts)
 
 
 def _joined(index: int, group: list[Batch]) -> Batch:

@@ -26,7 +26,7 @@ from flatgauge.curvature.shares import COUPLED, Recorded, Shares
 from flatgauge.curvature.slots import Pass, Passes, by_slot
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
 from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
@@ -77,17 +77,12 @@ class SquaredGradients:
         signed: bool = True,
         findings: Findings | None = None,
     ):
-        if not isinstance(objective.loss, RowLoss):
-            raise LossError(
-                f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
-                "does not give: use a named loss."
-            )
+        self.loss = row_loss(objective.loss, "per-sample derivatives need")
         if objective.coupled:
             raise ModelError(COUPLED)
         self.objective = objective
-        self.loss = objective.loss
         self.signed = signed
-        self.findings = findings or _findings(objective, objective.loss)
+        self.findings = findings or _findings(objective, self.loss)
 
     @property
     def singly(self) -> set[str]:

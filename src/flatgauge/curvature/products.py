@@ -18,7 +18,7 @@ from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.data import Batch, leading_size, made_of_tensors
+from flatgauge.data import Batch, samples_in
 from flatgauge.errors import LossError, OutOfMemoryError
 from flatgauge.isolation import on_device
 from flatgauge.memory import (
@@ -239,8 +239,8 @@ class Products:
 
 def _adds_up(objective: Objective, batch: Batch) -> bool:
     """Whether the losses of the halves of a batch are that of the whole."""
-    length = leading_size(batch.whole)
-    if length is None or not made_of_tensors(batch.whole):
+    length = samples_in(batch)
+    if length is None:
         return False
     if length < 2:
         return length == 1

@@ -23,7 +23,7 @@ from flatgauge.curvature.taps import (
     LinearTap,
     Tap,
 )
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 from flatgauge.vectors import Params
 
 

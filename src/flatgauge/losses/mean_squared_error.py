@@ -83,7 +83,7 @@ class MeanSquaredError(RowLoss):
         return vectors * self._root(vectors) ** 2
 
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
-        """F plus Gaussian noise of variance K/2."""
+        """The outputs f plus Gaussian noise of variance K/2."""
         f = rows.outputs.detach()
         noise = standard_normal(f.numel(), random, f).view(f.shape)
         return Rows(rows.outputs, f + noise / self._root(f), rows.samples)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from flatgauge.curvature.output_layer import output_layer
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once
 from flatgauge.symmetry.maps import output
 from flatgauge.vectors import Params
 
 
+@once
 def centered_point(work: Workbench, center_output: bool) -> Params:
     """θ with the mean over classes taken out of the output layer, if that is wanted.
 

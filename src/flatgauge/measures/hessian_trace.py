@@ -6,8 +6,9 @@ from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
+from flatgauge.memo import once
 from flatgauge.solvers.student import student
-from flatgauge.solvers.trace import estimate_trace
+from flatgauge.solvers.trace import Trace, estimate_trace
 
 
 @measure(
@@ -45,12 +46,7 @@ def hessian_trace(
             error,
             details={"layers": layers, "method": diagonal.method},
         )
-    found = work.once(
-        ("trace", target, max_products),
-        lambda: estimate_trace(
-            work.hessian(objective), target, max_products, seed=work.seed
-        ),
-    )
+    found = _estimate(work, target, max_products)
     return Outcome(
         found.value,
         found.status,
@@ -62,3 +58,9 @@ def hessian_trace(
             "probes": found.probes,
         },
     )
+
+
+@once
+def _estimate(work: Workbench, target: float, max_products: int) -> Trace:
+    hessian = work.hessian(work.objective)
+    return estimate_trace(hessian, target, max_products, seed=work.seed)

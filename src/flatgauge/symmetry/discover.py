@@ -11,10 +11,11 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from flatgauge.data import concatenated, few_samples
+from flatgauge.data import few_samples
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.isolation import isolated
 from flatgauge.memo import once_per_network
+from flatgauge.nested import concatenated
 from flatgauge.objective import Objective
 from flatgauge.symmetry.capture import Reading, read
 from flatgauge.symmetry.generators import Generators

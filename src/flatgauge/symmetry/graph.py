@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from flatgauge.data import map_nested, tensors_in
 from flatgauge.errors import SymmetryError
+from flatgauge.nested import leaves, map_nested, tensors_in
 
 Output = Callable[[Any], Any]
 
@@ -55,8 +54,8 @@ class Node:
     @property
     def inputs(self) -> list[Value]:
         """The values among the arguments, also inside lists."""
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return [leaf for leaf in leaves if isinstance(leaf, Value)]
+        found = leaves((self.args, self.kwargs))
+        return [leaf for leaf in found if isinstance(leaf, Value)]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, tensors_in
+from flatgauge.data import Batch, map_batch
 from flatgauge.errors import FlatgaugeError, SymmetryError
+from flatgauge.nested import tensors_in
 from flatgauge.network import Network
 from flatgauge.objective import Objective
 from flatgauge.symmetry.group import Group

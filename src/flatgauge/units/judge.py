@@ -17,20 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, map_nested
+from flatgauge.data import Batch, map_batch, samples_in
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
+from flatgauge.nested import map_nested
 from flatgauge.units.likeness import (
-    AGREEMENT,
+    SUM_TOLERANCE,
     is_plain,
     is_wide,
     rounding_of,
     slack_of,
 )
 from flatgauge.units.network import Evaluate
-from flatgauge.units.pool import Pool
-from flatgauge.units.samples import Samples, odd_cut, rows_of, samples_in, sliced
+from flatgauge.units.samples import Pool, Samples, odd_cut, rows_of, sliced
 from flatgauge.units.subsets import Kind, kind_of
 from flatgauge.vectors import Params
 
@@ -94,7 +94,7 @@ class Judge:
             self._check(samples)
             if samples.exact:
                 self._check_beside(outputs, targets)
-                self._pool.add(outputs, targets)
+                self._pool.add(samples)
                 few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
                 error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
                 self._error, self._size = self._error + error, self._size + size
@@ -159,9 +159,9 @@ class Judge:
             )
         if kind is Kind.WEIGHTED:
             raise LossError(
-                f"the loss '{self.loss.name}' is a mean with other weights than one a "
+                f"the loss '{self.loss.name}' is a mean with other weights than one per "
                 "sample or valid target, which other batches would change: return one "
-                "value a sample, or use nn.CrossEntropyLoss with weight= or "
+                "value per sample, or use nn.CrossEntropyLoss with weight= or "
                 "ignore_index=."
             )
         self.coupled = True
@@ -239,7 +239,8 @@ class Judge:
     ) -> float:
         dtype = torch.float64 if samples.exact and self._wide else self.dtype
         return (
-            AGREEMENT[dtype] * max(map(abs, numbers)) + slack_of(outputs, dtype) * count
+            SUM_TOLERANCE[dtype] * max(map(abs, numbers))
+            + slack_of(outputs, dtype) * count
         )
 
     def _totals(self, outputs: Any, targets: Any) -> list[float]:

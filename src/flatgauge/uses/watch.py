@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 from flatgauge.uses.describe import Seen, Use
 from flatgauge.uses.entrywise import LOOKUPS, NORMALIZES, Terms, follow
 from flatgauge.uses.matrices import Matrices

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import BatchProduct
 from flatgauge.curvature.routes.route import Route
-from flatgauge.data import Batch, map_batch, tensors_in
+from flatgauge.data import Batch, map_batch
+from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
 from flatgauge.vectors import map_tensors
 

@@ -1,31 +1,34 @@
-"""One pass over the data, and whether two of them agree."""
+"""Sums over the batches of the data, and whether two mean losses agree."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.errors import DataError, NonFiniteError, NotDeterministicError
 from flatgauge.losses import Loss
+from flatgauge.nested import map_leaves
 
 T = TypeVar("T")
 # Takes note of a batch, its outputs and its targets.
 Watch = Callable[[Batch, Any, Any], None]
 
-# Relative differences that rounding alone can make between two passes.
-AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-4}
+# The relative difference of two mean losses of the same data that is rounding. A deep
+# network in float32 loses about a thousand units in the last place to sums in another
+# order; what is random (dropout, augmentation) changes more than one part in 10,000.
+REPEAT_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 @dataclass(frozen=True)
-class Pass:
+class MeanLoss:
     """The mean loss, the rows of each batch that it came from, and the largest output."""
 
     value: float
@@ -50,13 +53,13 @@ def in_time(batches: Iterable[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def run_pass(
+def mean_loss(
     batches: Iterable[Batch],
     evaluate: Callable[[Batch], tuple[Any, Any]],
     loss: Loss,
     watch: Watch | None = None,
-) -> Pass:
-    """One pass over the data, without derivatives.
+) -> MeanLoss:
+    """The mean over all rows, without derivatives.
 
     Raises:
         NonFiniteError: if the loss of a batch is not finite.
@@ -74,7 +77,17 @@ def run_pass(
             reaches.append(outputs.detach().abs().max().double())
         if watch is not None:
             watch(batch, outputs, targets)
-    return _summed_up(totals, sizes, reaches)
+    # One wait for the device.
+    numbers = torch.stack([*totals, *reaches]).tolist() if totals else []
+    losses, largest = numbers[: len(totals)], numbers[len(totals) :]
+    for index, one in enumerate(losses):
+        if not math.isfinite(one):
+            raise NonFiniteError(
+                f"the loss of batch {index} is {one}: check that batch and the model's "
+                "outputs on it."
+            )
+    reach = max((one for one in largest if not math.isnan(one)), default=0.0)
+    return MeanLoss(sum(losses) / max(sum(sizes), 1), tuple(sizes), reach)
 
 
 def summed(terms: Iterable[T]) -> T:
@@ -85,40 +98,24 @@ def summed(terms: Iterable[T]) -> T:
     >>> summed([(1, {"x": 2.0}), (3, {"x": 4.0})])
     (4, {'x': 6.0})
     """
-    total: list[Any] = []
-    structure = None
-    for index, term in enumerate(terms):
-        leaves, structure = tree_flatten(term)
-        if index == 0:
-            total = leaves
-            continue
-        for place, leaf in enumerate(leaves):
-            if index > 1 and isinstance(leaf, Tensor):
-                total[place] += leaf
-            elif leaf is not None:
-                # Not in place: it may be a view, or the first term's own.
-                total[place] = total[place] + leaf
-    if structure is None:
-        raise DataError("there is nothing to add up: give at least one batch.")
-    return tree_unflatten(total, structure)
+    left = iter(terms)
+    try:
+        first = next(left)
+    except StopIteration:
+        message = "there is nothing to add up: give at least one batch."
+        raise DataError(message) from None
+    total, add = first, operator.add
+    for term in left:
+        total = map_leaves(
+            lambda a, b, add=add: a if b is None else add(a, b), total, term
+        )
+        # Not before: what was given may be a view, or another's.
+        add = operator.iadd
+    return total
 
 
-def _summed_up(totals: list[Tensor], sizes: list[int], reaches: list[Tensor]) -> Pass:
-    # One wait for the device.
-    numbers = torch.stack([*totals, *reaches]).tolist() if totals else []
-    losses, outputs = numbers[: len(totals)], numbers[len(totals) :]
-    for index, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            raise NonFiniteError(
-                f"the loss of batch {index} is {loss}: check that batch and the model's "
-                "outputs on it."
-            )
-    reach = max((one for one in outputs if not math.isnan(one)), default=0.0)
-    return Pass(sum(losses) / max(sum(sizes), 1), tuple(sizes), reach)
-
-
-def check_agreement(
-    first: Pass, again: Pass, loss: Loss, dtype: torch.dtype, mode: str
+def check_repeats(
+    first: MeanLoss, again: MeanLoss, loss: Loss, dtype: torch.dtype, mode: str
 ) -> None:
     """Refuse data or a model that differ between two passes.
 
@@ -135,7 +132,7 @@ def check_agreement(
             f"two passes over the data gave {first.rows} and {again.rows} samples in "
             f"{first.batches} and {again.batches} batches: give data that stay the same."
         )
-    allowed = AGREEMENT[dtype] * abs(first.value) + _rounding(first, loss, dtype)
+    allowed = REPEAT_TOLERANCE[dtype] * abs(first.value) + _rounding(first, loss, dtype)
     if abs(first.value - again.value) > allowed:
         advice = (
             "set dropout to 0 (or use mode='eval') and stop shuffling, which changes the "
@@ -149,7 +146,7 @@ def check_agreement(
         )
 
 
-def _rounding(one: Pass, loss: Loss, dtype: torch.dtype) -> float:
+def _rounding(one: MeanLoss, loss: Loss, dtype: torch.dtype) -> float:
     """What rounding of the outputs can add to a mean loss that is nearly 0."""
     slack = 4 * torch.finfo(dtype).eps * one.reach
     if loss.classification:
