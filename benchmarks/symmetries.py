@@ -16,6 +16,7 @@ from torch import nn
 
 from flatgauge.symmetry import discover
 from flatgauge.symmetry.capture import read
+from flatgauge.symmetry.graph import Example
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -58,7 +59,7 @@ def main() -> None:
             with torch.no_grad():
                 torch.export.export(model, args, kwargs, strict=False)
             middle = time.process_time()
-            reading = read(model, args, kwargs, logits)
+            reading = read(model, Example(args, kwargs, logits))
             group = discover(reading, strict=True, batchnorm="joint")
             stop = time.process_time()
             export = min(export, middle - start)

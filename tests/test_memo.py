@@ -109,6 +109,16 @@ def test_another_loss_shares_the_facts_of_the_network_both_ways(objective):
     other = objective.with_loss("normalized-cross-entropy")
     assert of_the_network(other) is of_the_network(objective)
     assert two_deep(objective) is of_the_network(other)
+
+
+def test_a_fact_of_the_network_may_ask_for_others(objective):
+    assert two_deep(objective) is of_the_network(objective)
+    double = objective.in_double()
+    assert two_deep(double) is of_the_network(double)
+
+
+def test_another_loss_has_its_own_facts(objective):
+    other = objective.with_loss("normalized-cross-entropy")
     assert of_the_objective(other) is not of_the_objective(objective)
 
 

@@ -8,7 +8,7 @@ see `flatgauge.losses.counting`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -122,6 +122,29 @@ class Batches:
             f"batch {index} is {found}: give pairs (inputs, targets) or mappings with "
             f"'{LABELS}', or pass forward= and a callable loss that take the whole batch."
         )
+
+
+# By index of a batch: which of its samples, or None for the whole batch.
+Rows = Mapping[int, list[int] | None]
+
+
+class Part:
+    """Some samples of some batches, or of a part of them, read anew each time."""
+
+    def __init__(self, batches: Batches | Part, rows: Rows):
+        self.source = batches.source
+        self._batches = batches
+        self._rows = rows
+
+    def held(self) -> None:
+        """No copies are kept."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        chosen = (batch for batch in self._batches if batch.index in self._rows)
+        for index, batch in enumerate(chosen):
+            rows = self._rows[batch.index]
+            part = batch if rows is None else take(batch, rows)
+            yield replace(part, index=index)
 
 
 def leading_size(value: Any) -> int | None:

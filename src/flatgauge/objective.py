@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from flatgauge.data import Batch, Batches
+from flatgauge.data import Batch, Batches, Part, Rows
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
-from flatgauge.parts import Part, Rows
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
 from flatgauge.sums import MeanLoss, Watch, in_time, mean_loss, summed
 from flatgauge.units import survey
@@ -153,7 +152,7 @@ class Objective:
         return gradient
 
     def at(self, params: Params) -> Objective:
-        """The same objective at another point."""
+        """The same objective at another point, where no facts are known yet."""
         moved = self._clone()
         checked = check_like(params, self.parameters)
         # Copies: changing the given tensors later must not move this point.
@@ -166,7 +165,7 @@ class Objective:
         return self.network.model_at(self.parameters)
 
     def with_model(self, model: nn.Module) -> Objective:
-        """Another model on the same data and loss.
+        """Another model on the same data and loss, of which no facts are known.
 
         Its parameters are those of the same names, else those that require gradients.
         """
@@ -183,7 +182,7 @@ class Objective:
         return changed
 
     def in_double(self) -> Objective:
-        """With its network in float64; batches stay as they are: convert what you use."""
+        """With its network in float64, and no facts; batches stay: convert what you use."""
         changed = self._clone()
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
@@ -211,7 +210,7 @@ class Objective:
         bare = self._clone()
         bare.network_facts, bare._others = self.network_facts, self._others
         for name in OF_THE_LOSS:
-            del bare.__dict__[name]
+            bare.__dict__.pop(name, None)
         return bare
 
     def in_batches(self, batches: list[Batch]) -> Objective:
@@ -225,7 +224,7 @@ class Objective:
         return changed
 
     def part(self, rows: Rows) -> Objective:
-        """The same objective on some samples of some batches: see `parts.Part`.
+        """The same objective on some samples of some batches: see `data.Part`.
 
         It starts with the facts of the network that are known, and keeps what it finds
         out to itself: that need not hold for the other samples.
@@ -278,7 +277,7 @@ class Objective:
         return self.loss.sum(*self.evaluate(params, batch))
 
     def _clone(self) -> Objective:
-        """A copy that knows no facts, not even its value."""
+        """A copy without facts, not even its value: who hands them on, says so."""
         twin = object.__new__(Objective)
         twin.__dict__.update(self.__dict__)
         twin._value = twin._others = None

@@ -25,6 +25,7 @@ from flatgauge.symmetry.maps.attention import (
 from flatgauge.symmetry.maps.branch import split_branches
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.output import Axes, scale_output, shift_output
 from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
 from flatgauge.vectors import generator
 from flatgauge.vocabulary import Kind
@@ -135,32 +136,27 @@ def _permutation(objective: Objective, chain: Chain) -> Move:
     return move
 
 
-def _output_shift(objective: Objective, axes: dict[str, int]) -> Move:
+def _output_shift(objective: Objective, axes: Axes) -> Move:
     def move(seed: int, spread: float) -> Objective:
         random = generator(seed)
-
-        def shifted(tensor: Tensor, axis: int) -> Tensor:
-            shape = [1 if i == axis else n for i, n in enumerate(tensor.shape)]
-            step = torch.randn(shape, generator=random, dtype=tensor.dtype)
-            size = tensor.square().mean().sqrt()
-            return tensor + spread * size * step.to(tensor.device)
-
-        params = objective.parameters
-        return objective.at(
-            {n: shifted(t, axes[n]) if n in axes else t for n, t in params.items()}
-        )
+        params, steps = objective.parameters, {}
+        for name, tensor in params.items():
+            if name in axes:
+                shape = list(tensor.shape)
+                shape[axes[name]] = 1
+                step = torch.randn(shape, generator=random, dtype=tensor.dtype)
+                size = tensor.square().mean().sqrt()
+                steps[name] = spread * size * step.to(tensor.device)
+        return objective.at(shift_output(params, axes, steps))
 
     return move
 
 
-def _output_scale(objective: Objective, axes: dict[str, int]) -> Move:
+def _output_scale(objective: Objective, axes: Axes) -> Move:
     def move(seed: int, spread: float) -> Objective:
         draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
         factor = float(torch.exp(spread * draw))
-        params = objective.parameters
-        return objective.at(
-            {n: t * factor if n in axes else t for n, t in params.items()}
-        )
+        return objective.at(scale_output(objective.parameters, axes, factor))
 
     return move
 

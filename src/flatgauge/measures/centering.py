@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatgauge.curvature.output_layer import output_layer
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once
+from flatgauge.symmetry.maps import output
 from flatgauge.vectors import Params
 
 
@@ -24,7 +25,4 @@ def centered_point(work: Workbench, center_output: bool) -> Params:
             "center_output=True is for classifiers with a layer whose shift moves all "
             "class scores alike, and found none."
         )
-    return {
-        name: t - t.mean(axes[name], keepdim=True) if name in axes else t
-        for name, t in point.items()
-    }
+    return output.center_output(point, axes)

@@ -17,9 +17,9 @@ from flatgauge.isolation import isolated
 from flatgauge.memo import once_per_network
 from flatgauge.nested import concatenated
 from flatgauge.objective import Objective
-from flatgauge.symmetry.capture import Reading, device_of, read
+from flatgauge.symmetry.capture import Reading, read
 from flatgauge.symmetry.generators import Generators
-from flatgauge.symmetry.graph import Output
+from flatgauge.symmetry.graph import Example, Output
 from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
@@ -97,9 +97,8 @@ def symmetries(
         model = model.model()
     if example_inputs is None:
         raise OptionError("symmetries(model) needs example inputs: pass them second.")
-    args, kwargs = _arguments(example_inputs)
-    reading = read(model, args, kwargs, _selector(output))
-    return _tested(discover(reading, **options), model, args, kwargs, output)
+    example = _example(example_inputs, output)
+    return verified(discover(read(model, example), **options), model, example)
 
 
 def discover(reading: Reading, *, strict: bool, batchnorm: str) -> Group:
@@ -145,8 +144,7 @@ def _first_that_holds(
     for number, inputs in enumerate(_examples(objective)):
         try:
             group = discover(_reading(objective, number, output), **options)
-            model, (args, kwargs) = objective.model(), _arguments(inputs)
-            group = _tested(group, model, args, kwargs, output)
+            group = verified(group, objective.model(), _example(inputs, output))
             verify_on_data(objective, group)
             return group
         except SymmetryError as error:
@@ -159,7 +157,7 @@ def _first_that_holds(
 def _reading(objective: Objective, number: int, output: OutputChoice) -> Reading:
     """The network as it is read with its examples of this number, for all options."""
     inputs = next(islice(_examples(objective), number, None))
-    return read(objective.model(), *_arguments(inputs), _selector(output))
+    return read(objective.model(), _example(inputs, output))
 
 
 def _examples(objective: Objective) -> Iterator[Inputs]:
@@ -180,27 +178,15 @@ def _examples(objective: Objective) -> Iterator[Inputs]:
             yield _inputs(concatenated([one.inputs for one in few]))
 
 
-def _tested(
-    group: Group,
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    output: OutputChoice,
-) -> Group:
-    with isolated(device_of(model)):
-        return verified(group, model, args, kwargs, _selector(output))
-
-
 def _inputs(inputs: Any) -> Inputs:
     return tuple(inputs) if isinstance(inputs, list) else inputs
 
 
-def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _example(inputs: Inputs, output: OutputChoice) -> Example:
+    selector = _selector(output)
     if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, tuple):
-        return inputs, {}
-    return (inputs,), {}
+        return Example((), inputs, selector)
+    return Example(inputs if isinstance(inputs, tuple) else (inputs,), {}, selector)
 
 
 def _selector(output: OutputChoice) -> Output:

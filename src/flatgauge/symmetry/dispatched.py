@@ -6,7 +6,7 @@ one set of inputs, so whatever could make another run differ is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,17 +18,22 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.exported import PREFIX
-from flatgauge.symmetry.graph import Graph, Node, Selected, Value, copied, runnable
+from flatgauge.symmetry.graph import (
+    Example,
+    Graph,
+    Node,
+    Selected,
+    Value,
+    runnable,
+)
 
 READERS = ("aten::_local_scalar_dense", "aten::is_nonzero")
 CHOOSERS = ("aten::nonzero", "aten::masked_select", "aten::index")
 ESCAPES = ("numpy", "tolist", "__array__", "data_ptr", "__dlpack__")
 
 
-def watch_graph(
-    model: Selected, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Graph:
-    """Run `model` once and write down every ATen operator it calls.
+def watch_graph(network: nn.Module, example: Example) -> Graph:
+    """Run a network once and write down every ATen operator it calls.
 
     Raises:
         SymmetryError: if the run fails, if it writes into memory that another living
@@ -36,8 +41,8 @@ def watch_graph(
             or parameters, as a branch does (other inputs may take another path), or if
             a part of it is reached by none of the inputs.
     """
-    args, kwargs = copied((args, dict(kwargs)))
-    recorder = _Recorder(model, (args, kwargs))
+    model, given = Selected(network, example.output), example.map(torch.clone)
+    recorder = _Recorder(model, (given.args, given.kwargs))
     hooks = [
         hook
         for name, module in model.named_modules()
@@ -45,7 +50,7 @@ def watch_graph(
     ]
     try:
         with runnable(), _Escapes(recorder), recorder:
-            outputs = model(*args, **kwargs)
+            outputs = model(*given.args, **given.kwargs)
     finally:
         for hook in hooks:
             hook.remove()

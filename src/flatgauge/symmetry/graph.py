@@ -54,8 +54,8 @@ class Node:
     @property
     def inputs(self) -> list[Value]:
         """The values among the arguments, also inside lists."""
-        given = leaves((self.args, self.kwargs))
-        return [leaf for leaf in given if isinstance(leaf, Value)]
+        found = leaves((self.args, self.kwargs))
+        return [leaf for leaf in found if isinstance(leaf, Value)]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,26 @@ def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     return kept[::-1]
 
 
+@dataclass(frozen=True)
+class Example:
+    """What a network is called with, and what of its result must be preserved.
+
+    Attributes:
+        args: Its positional inputs.
+        kwargs: Its inputs by keyword.
+        output: Picks the outputs that count from what it returns.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Output
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Example:
+        """With a function applied to every tensor among the inputs."""
+        args, kwargs = map_nested(function, (self.args, self.kwargs))
+        return Example(args, kwargs, self.output)
+
+
 class Selected(nn.Module):
     """A network that returns only what its symmetries must preserve."""
 
@@ -126,11 +146,6 @@ class Selected(nn.Module):
 def floating(tree: Any) -> list[Tensor]:
     """All floating tensors in nested tuples, lists and mappings."""
     return [tensor for tensor in tensors_in(tree) if tensor.is_floating_point()]
-
-
-def copied(tree: Any) -> Any:
-    """The same tuples, lists and mappings with copies of their tensors."""
-    return map_nested(torch.clone, tree)
 
 
 @contextmanager

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.nested import map_nested
+from flatgauge.isolation import isolated
+from flatgauge.symmetry.capture import device_of
 from flatgauge.symmetry.generators import Generator
-from flatgauge.symmetry.graph import Output, copied, floating
+from flatgauge.symmetry.graph import Example, floating
 from flatgauge.symmetry.group import Group
 from flatgauge.vectors import generator
 
 SPREAD = 0.5
-TOLERANCE = 1e-10
-ROUNDED_TOLERANCE = 1e-4
-"""For networks that compute in single precision whatever their dtype."""
+"""Of the log-scales of the element that is tried."""
+
+Run = Callable[[nn.Module], list[Tensor]]
 
 
-def verified(
-    group: Group,
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    output: Output,
-) -> Group:
+def allowed_change(rounded: bool) -> float:
+    """How far rounding alone may move the outputs of a rescaled copy in float64.
+
+    Args:
+        rounded: whether the network computes in single precision whatever its dtype.
+    """
+    return 1e-4 if rounded else 1e-10
+
+
+def verified(group: Group, model: nn.Module, example: Example) -> Group:
     """Apply a random element of `group` to a copy in float64 and compare the outputs.
 
     Parameters that are zero or constant are perturbed first, and the running statistics
@@ -45,15 +49,20 @@ def verified(
         SymmetryError: if the outputs change, are not finite, differ between two equal
             runs, or do not depend on the parameters.
     """
+    with isolated(device_of(model)):
+        error, approximate = _errors(group, model, example)
+    return replace(group, error=error, approximate_error=approximate)
+
+
+def _errors(group: Group, model: nn.Module, example: Example) -> tuple[float, float]:
+    """The relative change of the outputs: exactly, and up to eps."""
     own = perturbed(copy.deepcopy(model).eval(), statistics=False).double()
-    doubled_args, doubled_kwargs = map_nested(_double, (args, dict(kwargs)))
-    run = _Runner(doubled_args, doubled_kwargs, output)
-    rounded = group.rounded
+    run, rounded = partial(_outputs, example.map(_double)), group.rounded
     try:
         run(own)
     except RuntimeError:  # an operator without a double-precision kernel
         own = perturbed(copy.deepcopy(model).eval(), statistics=False)
-        run, rounded = _Runner(args, dict(kwargs), output), True
+        run, rounded = partial(_outputs, example), True
     generic = perturbed(own)
     expected = run(generic)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in expected):
@@ -61,13 +70,13 @@ def verified(
             "the outputs are not finite on the example inputs, so nothing can be proved "
             "about symmetries: pass inputs on which the network works."
         )
-    tolerance = ROUNDED_TOLERANCE if rounded else TOLERANCE
+    tolerance = allowed_change(rounded)
     if relative_change(expected, run(generic)) > tolerance:
         raise SymmetryError(
             "two runs on the same inputs gave different outputs: remove the randomness "
             "from the forward pass in evaluation mode."
         )
-    error = approximate = math.nan
+    error = math.nan
     if group.dimension:
         element = group.random_element(seed=0, spread=SPREAD)
         error = relative_change(expected, run(group.act(generic, element)))
@@ -86,27 +95,16 @@ def verified(
             )
     if group.approximate_dimension > group.dimension:
         element = group.random_element(seed=0, spread=SPREAD, approximate=True)
-        approximate = relative_change(run(own), run(group.act(own, element)))
-    else:
-        approximate = error
-    return replace(group, error=error, approximate_error=approximate)
+        return error, relative_change(run(own), run(group.act(own, element)))
+    return error, error
 
 
-class _Runner:
-    """Runs copies of a model on the same inputs, leaving the random state alone."""
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Output
-    ) -> None:
-        self.args = args
-        self.kwargs = kwargs
-        self.output = output
-
-    def __call__(self, model: nn.Module) -> list[Tensor]:
-        args, kwargs = copied((self.args, self.kwargs))
-        with torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
-            return floating(self.output(model(*args, **kwargs)))
+def _outputs(example: Example, model: nn.Module) -> list[Tensor]:
+    """The outputs that count, with the same random numbers in every run."""
+    given = example.map(torch.clone)
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return floating(given.output(model(*given.args, **given.kwargs)))
 
 
 def perturbed(model: nn.Module, statistics: bool = True, seed: int = 1) -> nn.Module:
@@ -145,7 +143,7 @@ def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
 
 
 def _guilty(
-    run: _Runner,
+    run: Run,
     model: nn.Module,
     expected: list[Tensor],
     group: Group,

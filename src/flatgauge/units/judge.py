@@ -30,8 +30,7 @@ from flatgauge.units.likeness import (
     slack_of,
 )
 from flatgauge.units.network import Evaluate
-from flatgauge.units.pool import Pool
-from flatgauge.units.samples import Samples, odd_cut, rows_of, sliced
+from flatgauge.units.samples import Pool, Samples, odd_cut, rows_of, sliced
 from flatgauge.units.subsets import Kind, kind_of
 from flatgauge.vectors import Params
 

@@ -85,7 +85,7 @@ def rescale_gain(
     Args:
         params: the parameters.
         block: where the batch norm stands.
-        scales: one positive factor a channel.
+        scales: one positive factor per channel.
 
     Raises:
         SymmetryError: if no layer follows, or the scales do not fit.
@@ -111,7 +111,7 @@ def rescale_normalized_rows(
     Args:
         params: the parameters.
         block: where the batch norm stands.
-        scales: one positive factor a row.
+        scales: one positive factor per row.
 
     Raises:
         SymmetryError: in evaluation mode, or if the scales do not fit.

@@ -37,7 +37,7 @@ def rescale_layers(params: Params, chain: Chain, alphas: Sequence[float]) -> Par
         alphas: one positive factor for each layer, with product 1.
 
     Raises:
-        SymmetryError: if there is not one positive factor a layer with product 1.
+        SymmetryError: if there is not one positive factor per layer with product 1.
 
     >>> from flatgauge.symmetry.maps.chain import Layer
     >>> chain = Chain((Layer("a"), Layer("b")))
@@ -93,7 +93,7 @@ def rescale_nodes(
     Args:
         params: the parameters.
         chain: the layers.
-        scales: for each hidden layer a vector of positive factors, one a unit.
+        scales: for each hidden layer a vector of positive factors, one per unit.
 
     Raises:
         SymmetryError: if the scales do not fit the hidden layers or are not positive.
