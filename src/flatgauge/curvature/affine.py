@@ -31,7 +31,7 @@ OF_A_KIND = 8
 
 
 def is_affine_in_each_tensor(objective: Objective) -> bool:
-    """Whether the outputs are piecewise affine in each tensor; found out once a point."""
+    """Whether the outputs are piecewise affine in each tensor; found out once per point."""
     return objective.once("affine", lambda: _check(objective))
 
 

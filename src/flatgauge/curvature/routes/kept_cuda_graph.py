@@ -1,4 +1,4 @@
-"""Another route, prepared once a batch and its product recorded as a CUDA graph."""
+"""Another route, prepared once per batch and its product recorded as a CUDA graph."""
 
 from __future__ import annotations
 
