@@ -77,7 +77,7 @@ def hessian_diagonal(
     Args:
         objective: model, data, loss and the point.
         method: "exact" (as above); "probes" (the same from random vectors in output
-            space, for many outputs); "basis" (one Hessian product a parameter, exact
+            space, for many outputs); "basis" (one Hessian product per parameter, exact
             for every network); "hutchinson" (ε ∘ H ε with random signs); the
             "finite-difference" estimator of Tsuzuku et al. 2019, Algorithm 1; or
             "auto": the first of exact, probes, basis that applies and is affordable,
@@ -149,7 +149,7 @@ def gauss_newton_diagonal(
 
     Args:
         objective: model, data, a named loss and the point.
-        method: "exact", "probes", or "auto" (exact up to 128 backward passes a batch).
+        method: "exact", "probes", or "auto" (exact up to 128 backward passes per batch).
         probes: random vectors for "probes".
         seed: for the random vectors.
     """
@@ -198,7 +198,7 @@ def _gauss_newton_is_exact(objective: Objective) -> bool:
 
 
 def backward_passes(objective: Objective) -> int:
-    """Backward passes a batch: outputs times the rows of one sample."""
+    """Backward passes per batch: outputs times the rows of one sample."""
     return math.prod(output_layout(objective))
 
 

@@ -137,7 +137,7 @@ def _output_probes(
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     """diag(G) from ĥ = (1/N)(∇_θ Σ_rows⟨f, S u⟩)², with S Sᵀ = ∇²_f ℓ and u = ±1.
 
-    One ordinary backward a probe; where ∇²_f ℓ is indefinite, one for its positive and
+    One ordinary backward per probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
     random = generator(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 
 from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import Product
@@ -13,7 +13,7 @@ from flatgauge.data import Batch
 from flatgauge.errors import ModelError, OptionError
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, generator, zeros_like
+from flatgauge.vectors import add, generator, zeros_like
 
 
 class Fisher(CurvatureOperator):
@@ -23,7 +23,7 @@ class Fisher(CurvatureOperator):
         objective: model, data, loss and the point; the loss is a named one.
         kind: "empirical" takes the targets of the data; "true" takes the expectation
             over y ~ p(y|f), exactly in the space of the outputs.
-        samples: for "true": draw this many targets a row instead of the expectation.
+        samples: for "true": draw this many targets per row instead of the expectation.
         seed: for `samples`.
         memory_budget: bytes of the device that may be in use; the objective's `memory`
             if None.
@@ -88,11 +88,5 @@ class _Rows(Route):
             sandwich(loss.values(one), point, lambda change: change * share)
             for one in targets
         ]
-
-        def product(vector: Params) -> Params:
-            total = zeros_like(point)
-            for one in drawn:
-                total = add(total, one(vector))
-            return total
-
-        return product
+        nothing = zeros_like(point)
+        return lambda vector: reduce(add, (one(vector) for one in drawn), nothing)

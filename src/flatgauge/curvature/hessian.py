@@ -42,9 +42,8 @@ class GaussNewton(CurvatureOperator):
         objective: model, data, loss and the point.
         route: "auto" ("reverse-twice", or what `plan` finds to be faster and right),
             "reverse-twice" or "forward-and-reverse".
-        expect: how many products are coming, about.
-        memory_budget: bytes of the device that may be in use; the objective's `memory`
-            if None.
+        expect: as for `Hessian`.
+        memory_budget: as for `Hessian`.
 
     `plan` says how products are made, and why.
     """

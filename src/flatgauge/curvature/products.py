@@ -151,8 +151,7 @@ class Products:
         totals: list[Params] = []
         share = 1 / objective.sample_count
         # Replays run no code of the model, so there is nothing to be isolated from.
-        device = objective.device
-        with on_device(device) if self.replays else objective.isolated():
+        with on_device(objective.device) if self.replays else objective.isolated():
             for product in self._each():
                 with derivative_errors(self.name):
                     images = [product(vector) for vector in vectors]

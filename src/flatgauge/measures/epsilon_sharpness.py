@@ -13,8 +13,7 @@ from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
 from flatgauge.results import Status
-from flatgauge.solvers.ascent import Ascent, maximize_on_ball
-from flatgauge.solvers.climb import Function
+from flatgauge.solvers.ascent import Ascent, Function, maximize_on_ball
 from flatgauge.solvers.lanczos import MAX_STEPS
 from flatgauge.vectors import (
     Params,

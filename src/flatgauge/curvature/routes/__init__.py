@@ -1,4 +1,4 @@
-"""Ways to multiply a vector by the curvature of one batch; one route a file.
+"""Ways to multiply a vector by the curvature of one batch; one route per file.
 
 Every file here that defines a `Route` is found by itself: to add a route, add a file;
 to remove it, remove the file.

@@ -1,4 +1,4 @@
-"""Another route, prepared once a batch and its product recorded as a CUDA graph."""
+"""Another route, prepared once per batch and its product recorded as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from flatgauge.curvature.operator import Product
-from flatgauge.curvature.routes.recording import Desk, record
+from flatgauge.curvature.routes.recording import RecordingContext, record
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError
@@ -33,13 +33,13 @@ class KeptCudaGraph(Route):
         self.name = f"{inner.name}, kept CUDA graph"
         self.matrix = inner.matrix
         self.replays = True
-        self._desk: Desk | None = None
+        self._context: RecordingContext | None = None
         self._first: tuple[int, Product] | None = None
 
     def open(self, objective: Objective) -> None:
-        """The desk of all batches."""
-        if self._desk is None or self._desk.objective is not objective:
-            self._desk = Desk.of(objective)
+        """The context of all batches."""
+        if self._context is None or self._context.objective is not objective:
+            self._context = RecordingContext.of(objective)
 
     def declines(self, objective: Objective, batch: Batch, expect: int) -> str:
         """Why it does not pay, "" if it does, judged by the first batch.
@@ -80,15 +80,15 @@ class KeptCudaGraph(Route):
             recorded, self._first = self._first[1], None
             return recorded
         self.open(objective)
-        desk = self._desk
-        if desk is None or not self.replays:
+        context = self._context
+        if context is None or not self.replays:
             return self.inner.prepare(objective, batch)
         torch.cuda.current_stream().synchronize()
-        with torch.cuda.stream(desk.stream):
+        with torch.cuda.stream(context.stream):
             product = self.inner.prepare(objective, batch)
-            desk.stream.synchronize()
+            context.stream.synchronize()
         try:
-            return record(product, desk, warmed=True).product
+            return record(product, context, warmed=True).product
         except (RuntimeError, FlatgaugeError) as error:
             self.replays, self.failure = False, first_line(error)
             return product
