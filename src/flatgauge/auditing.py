@@ -15,6 +15,7 @@ from flatgauge.adversary import sharpened
 from flatgauge.errors import FlatgaugeError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
 from flatgauge.run import claims_of, measure
@@ -121,7 +122,7 @@ def audit(
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     sharpen_by: float | None = 1e3,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Check on this network which numbers can be trusted.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from flatgauge.errors import OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
 from flatgauge.run import claims_of, measure
@@ -99,7 +100,7 @@ def compare(
     *requests: str | Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Measure several checkpoints alike, and say which differences are real.
 

@@ -7,7 +7,6 @@ experiments, nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +18,7 @@ from flatgauge.comparison import Comparison, compare
 from flatgauge.datasets import digits
 from flatgauge.landscapes import landscape
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
 from flatgauge.results import Report
 from flatgauge.spectrum import spectral_density, spectrum_data
 from flatgauge.tables import format_value, table
@@ -28,8 +28,6 @@ TRAIN = 1200
 UNMOVED = 1e-6
 BATCHES = {"small batch": 16, "large batch": 1200}
 EPOCHS = {"small batch": 60, "large batch": 1500}
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 
 
-class Kind(StrEnum):
+class _Word(StrEnum):
+    """A word that is, and looks like, its plain string."""
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Kind(_Word):
     """A kind of symmetry, equal to its plain string; `text` says what is moved."""
 
     text: str
@@ -46,9 +53,6 @@ class Kind(StrEnum):
         kind._value_, kind.text = word, text
         return kind
 
-    # In rows and messages it looks like the string that it is.
-    __repr__ = str.__repr__
-
 
 # Those that a network's diagonal group is made of.
 RESCALINGS = (Kind.LAYER_RESCALE, Kind.NODE_RESCALE)
@@ -63,7 +67,7 @@ def kind_label(kind: str, exact: bool) -> str:
     return str(kind) if exact else f"{kind} (up to eps)"
 
 
-class Verdict(StrEnum):
+class Verdict(_Word):
     """What an audit says of one measure under one kind of symmetry."""
 
     HOLDS = "holds"
@@ -71,8 +75,6 @@ class Verdict(StrEnum):
     STAYS = "stays"
     VIOLATED = "claim violated"
     NOT_JUDGED = "not judged"
-
-    __repr__ = str.__repr__
 
 
 class Status(Enum):

@@ -79,13 +79,15 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
         for row in audit["rows"]
     }
     change = audit.get("function_change", {})
-    heads = []
-    for kind, exact in columns:
-        label = kind_label(kind, exact)
-        moved = number(change.get(label), 2)
-        heads.append({"kind": kind, "label": label, "change": moved})
     return {
-        "columns": heads,
+        "columns": [
+            {
+                "kind": kind,
+                "label": (label := kind_label(kind, exact)),
+                "change": number(change.get(label), 2),
+            }
+            for kind, exact in columns
+        ],
         "rows": [
             {
                 "measure": measure,
@@ -94,9 +96,6 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
             for measure in dict.fromkeys(row["measure"] for row in audit["rows"])
         ],
         "sharpened": audit.get("sharpened"),
-        "violations": [
-            row for row in audit["rows"] if row["verdict"] == Verdict.VIOLATED
-        ],
     }
 
 

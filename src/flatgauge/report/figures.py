@@ -163,13 +163,9 @@ def _plane(one: Plain) -> Figure:
         "data": [contours, origin],
         "layout": {
             "height": 460,
-            "xaxis": {
-                "title": {"text": plot_text(one["labels"][0])},
-                "zeroline": False,
-            },
-            "yaxis": {
-                "title": {"text": plot_text(one["labels"][1])},
-                "zeroline": False,
+            **{
+                axis: {"title": {"text": plot_text(label)}, "zeroline": False}
+                for axis, label in zip(("xaxis", "yaxis"), one["labels"], strict=True)
             },
         },
     }

@@ -25,15 +25,12 @@ def layer_bars(report: Plain) -> list[dict[str, Any]]:
         }
         if not series:
             continue
-        first = next(iter(series.values()))
-        total = {
+        size = {
             layer: max(abs(numbers.get(layer, 0.0)) for numbers in series.values())
-            for layer in first
+            for layer in next(iter(series.values()))
         }
-        shown = sorted(total, key=lambda layer: -total[layer])[:BARS]
-        shown = [layer for layer in first if layer in shown]
-        rest = [layer for layer in first if layer not in shown]
-        top = max([total[layer] for layer in shown] or [0.0]) or 1.0
+        largest = sorted(size, key=lambda layer: -size[layer])[:BARS]
+        top = size[largest[0]] or 1.0
         rows = [
             {
                 "layer": layer,
@@ -47,14 +44,15 @@ def layer_bars(report: Plain) -> list[dict[str, Any]]:
                     for name, numbers in series.items()
                 ],
             }
-            for layer in shown
+            for layer in size
+            if layer in largest
         ]
         charts.append(
             {
                 **entry,
                 "unit": _unit(next(iter(names.values())).measurements[request]),
                 "rows": rows,
-                "rest": len(rest),
+                "rest": len(size) - len(rows),
                 "names": list(series),
             }
         )

@@ -58,7 +58,6 @@ def _content(report: Plain) -> dict[str, Any]:
     seen = {kind for entry in known.values() for kind in entry["invariant_to"] or []}
     seen |= {column["kind"] for column in matrix["columns"]} if matrix else set()
     return {
-        "report": report,
         "facts": report["provenance"],
         "headline": headline,
         "sentences": sentences,

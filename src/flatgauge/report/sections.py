@@ -29,6 +29,15 @@ def subjects(report: Plain) -> dict[str, Report]:
     }
 
 
+def measured(report: Plain) -> list[tuple[str, str, Measurement]]:
+    """Every number on the page, with its subject's name and its request."""
+    return [
+        (name, request, found)
+        for name, one in subjects(report).items()
+        for request, found in one.measurements.items()
+    ]
+
+
 def catalogue(report: Plain) -> dict[str, dict[str, Any]]:
     """What is known about each measure on the page, by the string that asked for it."""
     known: dict[str, dict[str, Any]] = {}
@@ -71,15 +80,13 @@ def _choices(found: Measurement) -> str:
 
 def verdict_table(report: Plain) -> dict[str, Any]:
     """The first table: a row for each measure, a value for each subject."""
-    names = subjects(report)
-    about = catalogue(report)
-    moved = movements(report, on_purpose=True)
+    names, moved = subjects(report), movements(report, on_purpose=True)
     compared = {
         row["measure"]: row
         for row in report["extras"].get("comparison", {}).get("rows", [])
     }
     rows = []
-    for request, entry in about.items():
+    for request, entry in catalogue(report).items():
         values = [
             value_cell(one.measurements[request])
             for one in names.values()
@@ -123,12 +130,7 @@ def value_cell(found: Measurement) -> dict[str, Any]:
 
 def convergence(report: Plain) -> dict[str, Any]:
     """How every number was reached."""
-    names = subjects(report)
-    every = [
-        (name, request, found)
-        for name, one in names.items()
-        for request, found in one.measurements.items()
-    ]
+    every = measured(report)
     used = {
         key: title
         for key, title in CONVERGENCE.items()
@@ -145,7 +147,11 @@ def convergence(report: Plain) -> dict[str, Any]:
         }
         for name, request, found in every
     ]
-    return {"columns": list(used.values()), "named": len(names) > 1, "rows": rows}
+    return {
+        "columns": list(used.values()),
+        "named": len(subjects(report)) > 1,
+        "rows": rows,
+    }
 
 
 def provenance(report: Plain) -> str:

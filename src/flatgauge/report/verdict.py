@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from flatgauge.report.audit_table import movements
 from flatgauge.report.formatting import factor, finite, listed, number, shorten
-from flatgauge.report.sections import catalogue, subjects
+from flatgauge.report.sections import catalogue, measured
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind, Verdict
 
@@ -102,24 +104,13 @@ def _comparison(report: Plain) -> list[str]:
 
 
 def _flatter(rows: list[Plain], what: str) -> str:
-    votes: dict[str, int] = {}
-    for row in rows:
-        votes[row["flatter"]] = votes.get(row["flatter"], 0) + 1
-    winner = max(votes, key=lambda name: votes[name])
-    count = (
-        f"all {len(rows)}"
-        if votes[winner] == len(rows)
-        else f"{votes[winner]} of {len(rows)}"
-    )
+    [(winner, votes)] = Counter(row["flatter"] for row in rows).most_common(1)
+    count = f"all {len(rows)}" if votes == len(rows) else f"{votes} of {len(rows)}"
     return f"“{shorten(winner)}” is flatter by {count} {what}."
 
 
 def _trust(report: Plain) -> list[str]:
-    every = [
-        (name, request, found)
-        for name, one in subjects(report).items()
-        for request, found in one.measurements.items()
-    ]
+    every = measured(report)
     doubtful = [item for item in every if not item[2].status.trusted]
     if not every:
         return []
