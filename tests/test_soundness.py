@@ -16,6 +16,7 @@ import flatgauge as fg
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.report.sections import provenance
 from flatgauge.results import Provenance
+from flatgauge.soundness import few_of
 
 X, Y = sound.data(0)
 WRONG = r"derivatives are not those of the loss .*{}.*derivatives=\"as given\""
@@ -276,3 +277,19 @@ def test_a_part_that_only_later_batches_reach():
     data = (x, torch.arange(9) % 2)
     with pytest.raises(ModelError, match="derivatives are not those of the loss"):
         fg.Objective(HookedLate().double(), data, batch_size=3)
+
+
+@pytest.mark.parametrize(
+    ("count", "sets"),
+    [
+        (1, [[0, 0]]),
+        (2, [[0, 1, 0]]),
+        (3, [[0, 2, 0], [2, 0, 1]]),
+        (100, [[0, 9, 99, 0], [93, 23, 70, 47], [85, 32, 61, 56]]),
+    ],
+)
+def test_the_sets_of_few_samples_are_different(count, sets):
+    data = torch.arange(float(count))[:, None]
+    batches = list(fg.Objective(nn.Linear(1, 1), (data, data), loss="mse").batches())
+    found = [few.inputs[:, 0].int().tolist() for few in few_of(batches, len(batches))]
+    assert found == sets

@@ -89,6 +89,12 @@ def direction(point: Params, scales: dict[str, float], seed: int) -> Params:
     return {name: scales[name] * tensor for name, tensor in drawn.items()}
 
 
+def directions(point: Params) -> tuple[Params, Params]:
+    """The two that a function is compared along."""
+    scales = scales_of(point)
+    return direction(point, scales, seed=1), direction(point, scales, seed=2)
+
+
 def moved(point: Params, share: float = 1.0) -> Params:
     """A point nearby, at which no entry is what it was; zeros go the whole scale.
 
@@ -104,7 +110,12 @@ def moved(point: Params, share: float = 1.0) -> Params:
     return add(point, direction(point, steps, seed=0))
 
 
-def examine(function: Function, point: Params, most: int = 24) -> Finding:
+def examine(
+    function: Function,
+    point: Params,
+    most: int = 24,
+    along: tuple[Params, Params] | None = None,
+) -> Finding:
     """Compare autograd's derivatives of a function at `point` with its differences.
 
     A gradient with its graph and a Hessian product from it are three gradients, a step is
@@ -115,9 +126,9 @@ def examine(function: Function, point: Params, most: int = 24) -> Finding:
             it was computed from, which its rounding is a fraction of.
         point: the variables; choose one by `moved`.
         most: gradients that it may take, at least 5.
+        along: the `directions` of the point, if they are known.
     """
-    scales = scales_of(point)
-    v, u = (direction(point, scales, seed) for seed in (1, 2))
+    v, u = along or directions(point)
     leaves = _leaves(point)
     with _Precision() as precision:
         value, size = function(leaves)

@@ -9,7 +9,7 @@ seen in the first pass over the data: see `Network.watched`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from flatgauge.blame import Calls
 from flatgauge.data import Batch, leading_size, map_batch
-from flatgauge.differences import examine, moved
+from flatgauge.differences import directions, examine, moved
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
 from flatgauge.kernels.convolution import OwnConvolutions
@@ -32,7 +32,7 @@ from flatgauge.vectors import Params, size, unused_in
 
 # Samples are taken from so many places of the data, in these sets.
 PLACES = 11
-SETS = ((0, 5, 10, 0), (8, 2, 6, 4), (3, 7, 1, 9))
+SETS = ((0, 5, 10), (8, 2, 6, 4), (3, 7, 1, 9))
 GOLDEN = 0.618
 MOST_GRADIENTS, LEAST_GRADIENTS = 24, 5
 # What a bench holds at a time: its network, points, directions, gradients and products.
@@ -162,11 +162,13 @@ def _check_derivatives(first: Bench, others: list[Batch]) -> str:
         ModelError: naming the module where it can be found.
     """
     agrees, left = False, MOST_GRADIENTS
+    along: tuple[Params, Params] | None = None
     for one in (first, *(first.with_samples(samples) for samples in others)):
         if left < LEAST_GRADIENTS or not (one is first or one.runs()):
             break
         try:
-            found = examine(one.total, one.point, left)
+            along = along or directions(first.point)
+            found = examine(one.total, one.point, left, along)
         except torch.OutOfMemoryError:
             break
         left -= found.gradients
@@ -213,14 +215,14 @@ def bench(
 def few_of(batches: Iterable[Batch], count: int) -> list[Batch]:
     """Sets of few samples from all over the data: other batches may take other paths.
 
-    The first set has its first sample twice, so that what depends on how often a value
-    occurs is seen. None where samples of several batches cannot be put together.
+    None where samples of several batches cannot be put together.
 
     Args:
         batches: all of them, in order.
         count: their number.
     """
     taken: dict[int, Batch] = {}
+    origins: dict[int, tuple[int, int]] = {}
     for index, batch in enumerate(batches):
         for place in (p for p in range(PLACES) if _batch_of(p, count) == index):
             length = leading_size(batch.whole)
@@ -229,8 +231,9 @@ def few_of(batches: Iterable[Batch], count: int) -> list[Batch]:
             row = round(_share_of(place) * (length - 1))
             # Copies: a view would keep the whole batch.
             taken[place] = map_batch(lambda t, r=row: t[r : r + 1].clone(), batch)
+            origins[place] = (index, row)
     try:
-        return [_together([taken[place] for place in places]) for places in SETS]
+        return [_together([taken[p] for p in places]) for places in _sets(origins)]
     except (RuntimeError, TypeError, ValueError, KeyError):
         return []
 
@@ -257,5 +260,28 @@ def _cuts(batch: Batch) -> list[Batch]:
     length = leading_size(batch.whole)
     if not length:
         return []
-    rows = [[round(p * (length - 1) / (PLACES - 1)) for p in places] for places in SETS]
-    return [map_batch(lambda t, chosen=chosen: t[chosen], batch) for chosen in rows]
+    rows = {
+        place: round(place * (length - 1) / (PLACES - 1)) for place in range(PLACES)
+    }
+    chosen = [[rows[place] for place in places] for places in _sets(rows)]
+    return [map_batch(lambda t, own=own: t[own], batch) for own in chosen]
+
+
+def _sets(origins: Mapping[int, Hashable]) -> list[list[int]]:
+    """The places of each set, those with the same sample once.
+
+    The first set has its first sample twice, so that what depends on how often a value
+    occurs is seen. Sets of samples that were all met before are left out.
+
+    Args:
+        origins: which sample is at each place.
+    """
+    met: set[Hashable] = set()
+    found: list[list[int]] = []
+    for places in SETS:
+        own = {origins[place]: place for place in places}
+        if own.keys() - met:
+            found.append(list(own.values()))
+        met |= own.keys()
+    found[0].append(found[0][0])
+    return found

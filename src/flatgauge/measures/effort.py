@@ -19,7 +19,7 @@ from flatgauge.vectors import size
 PRODUCT = 2.0
 # The same of drawing a normal vector, and signs, times the rows of the data: little, but
 # for large models on few data. Of a model of 124 million parameters.
-NORMAL, SIGNS = 800.0, 300.0
+NORMAL, SIGNS = 110.0, 12.0
 # Gradients of one backward pass of an exact diagonal.
 PASS = 1.0
 # Products of a Lanczos run with the default tolerance, and with 1e-6.
