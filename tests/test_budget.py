@@ -96,7 +96,7 @@ def test_what_time_does_not_allow_is_marked(objective, clock, seconds, tmp_path)
     assert fg.Report.from_json(tmp_path / "report.json") == report
     report.to_html(tmp_path / "report.html")
     stopped = "Stopped by the budget" in (tmp_path / "report.html").read_text()
-    assert stopped is (seconds < 200)
+    assert stopped is (seconds < 60)
 
 
 def test_strict_raises_what_time_does_not_allow(objective):
