@@ -13,7 +13,7 @@ from flatgauge.host_memory import available_memory
 from flatgauge.memory import memory_budget
 from flatgauge.shapes import Float
 from flatgauge.solvers.ferry import Ferry
-from flatgauge.solvers.inner import combination, full_precision, without_parts_along
+from flatgauge.solvers.inner import combination, full_precision, remove_parts_along
 
 # The part of a budget that a basis may fill; kept graphs have most of the rest.
 BASIS_SHARE = 0.3
@@ -63,7 +63,9 @@ class Basis:
     >>> basis = Basis(torch.zeros(3), Room(device=24, host=48), most=3)
     >>> for row in torch.eye(3)[:2]:
     ...     basis.append(row)
-    >>> basis.without_parts(torch.tensor([1.0, 2.0, 3.0]))
+    >>> vector = torch.tensor([1.0, 2.0, 3.0])
+    >>> basis.remove_parts(vector, spare=torch.empty(3))
+    >>> vector
     tensor([0., 0., 3.])
     """
 
@@ -111,14 +113,16 @@ class Basis:
         self._ferry.put(vector, block[offset])
         self._taken += 1
 
-    def without_parts(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """The vector less its components along the basis.
+    def remove_parts(
+        self, vector: Float[Tensor, " n"], spare: Float[Tensor, " n"]
+    ) -> None:
+        """Take from the vector, in place, its components along the basis.
 
-        Without the context of `full_precision`, in which the caller has to be.
+        Without the context of `full_precision`, in which the caller has to be; `spare` is
+        memory for another vector.
         """
         for block in self._filled():
-            vector = without_parts_along(self._ferry.brought(block), vector)
-        return vector
+            remove_parts_along(self._ferry.brought(block), vector, spare)
 
     def combine(self, weights: np.ndarray) -> Float[Tensor, "n k"]:
         """The vectors, added up with each column of an m x k matrix of weights."""
@@ -183,9 +187,11 @@ def orthogonalized(
     vector: Float[Tensor, " n"], deflated: Float[Tensor, "k n"], basis: Basis
 ) -> Float[Tensor, " n"]:
     """The vector less its components along both, twice, since once leaves rounding."""
+    # Memory that is taken anew for every block would cost more than the arithmetic.
+    vector, spare = vector.clone(), torch.empty_like(vector)
     with full_precision(vector):
         for _ in range(2):
             if deflated.shape[0]:
-                vector = without_parts_along(deflated, vector)
-            vector = basis.without_parts(vector)
+                remove_parts_along(deflated, vector, spare)
+            basis.remove_parts(vector, spare)
     return vector

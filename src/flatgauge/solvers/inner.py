@@ -13,8 +13,9 @@ from flatgauge.shapes import Float
 PIECE = 1024
 """Entries whose products are added up in the vectors' own dtype."""
 
-# Entries of which a copy in float64 is made at a time.
-LONG = 2**26
+# Entries of which a copy in float64 is made at a time. On a CPU memory that is taken
+# anew costs more than the arithmetic, and pieces of this size get theirs back.
+LONG, LONG_ON_CPU = 2**26, 2**20
 
 
 def inner_products(
@@ -41,9 +42,10 @@ def dot(left: Float[Tensor, " n"], right: Float[Tensor, " n"]) -> Float[Tensor, 
     >>> dot(torch.ones(3), torch.ones(3)).item()
     3.0
     """
-    if left.numel() <= LONG:
+    most = _most(left)
+    if left.numel() <= most:
         return torch.dot(left.double(), right.double())
-    pieces = zip(left.split(LONG), right.split(LONG), strict=True)
+    pieces = zip(left.split(most), right.split(most), strict=True)
     return torch.stack([dot(*pair) for pair in pieces]).sum()
 
 
@@ -54,20 +56,33 @@ def norm(vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     >>> norm(torch.ones(9)).item()
     3.0
     """
-    if vector.numel() <= LONG:
+    most = _most(vector)
+    if vector.numel() <= most:
         return vector.double().norm()
-    return torch.stack([norm(piece) for piece in vector.split(LONG)]).norm()
+    return torch.stack([norm(piece) for piece in vector.split(most)]).norm()
 
 
-def without_parts_along(
-    rows: Float[Tensor, "m n"], vector: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    """The vector less its components along orthonormal rows.
+def _most(vector: Tensor) -> int:
+    return LONG_ON_CPU if vector.device.type == "cpu" else LONG
+
+
+def remove_parts_along(
+    rows: Float[Tensor, "m n"],
+    vector: Float[Tensor, " n"],
+    spare: Float[Tensor, " n"],
+) -> None:
+    """Take from the vector, in place, its components along orthonormal rows.
 
     Without the context of `full_precision`, in which the caller has to be.
+
+    Args:
+        rows: the orthonormal rows.
+        vector: what is changed.
+        spare: memory for another one.
     """
     shares = _inner_products(rows, vector[None])[:, 0]
-    return vector - shares.to(rows.dtype) @ rows
+    torch.matmul(shares.to(rows.dtype), rows, out=spare)
+    vector.sub_(spare)
 
 
 def _inner_products(left: Tensor, right: Tensor) -> Tensor:
