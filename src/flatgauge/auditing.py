@@ -29,7 +29,7 @@ ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 AMPLIFIED, COARSEST = 1e4, 1e-3
 # Combined standard errors that a difference of random estimates may span.
 STANDARD_ERRORS = 4
-# A measure that claims nothing "moves" if it changes by more than this.
+# Where invariance to a kind is not claimed, a measure "moves" if it changes by more.
 VISIBLE = 0.01
 
 

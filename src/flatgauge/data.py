@@ -125,13 +125,13 @@ class Batches:
 
 
 # By index of a batch: which of its samples, or None for the whole batch.
-Rows = Mapping[int, list[int] | None]
+ChosenSamples = Mapping[int, list[int] | None]
 
 
 class Part:
     """Some samples of some batches, or of a part of them, read anew each time."""
 
-    def __init__(self, batches: Batches | Part, rows: Rows):
+    def __init__(self, batches: Batches | Part, rows: ChosenSamples):
         self.source = batches.source
         self._batches = batches
         self._rows = rows

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from flatgauge.data import Batch, Batches, Part, Rows
+from flatgauge.data import Batch, Batches, ChosenSamples, Part
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
@@ -152,7 +152,11 @@ class Objective:
         return gradient
 
     def at(self, params: Params) -> Objective:
-        """The same objective at another point, where no facts are known yet."""
+        """The same objective at another point.
+
+        Facts are forgotten; what was seen of the loss and of the data is not looked at
+        again.
+        """
         moved = self._clone()
         checked = check_like(params, self.parameters)
         # Copies: changing the given tensors later must not move this point.
@@ -223,7 +227,7 @@ class Objective:
         changed._others, changed._value = batches, self._value
         return changed
 
-    def part(self, rows: Rows) -> Objective:
+    def part(self, rows: ChosenSamples) -> Objective:
         """The same objective on some samples of some batches: see `data.Part`.
 
         It starts with the facts of the network that are known, and keeps what it finds

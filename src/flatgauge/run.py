@@ -28,7 +28,7 @@ from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
-from flatgauge.requests import Plan, asked_for, check_names, planned
+from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
@@ -113,7 +113,7 @@ def measure(
 
 def _resampled(
     objective: Objective,
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, PlannedMeasure],
     found: Mapping[str, Measurement],
     schedule: Schedule,
     resamples: int,
@@ -173,7 +173,7 @@ def claims_of(found: Measurement) -> frozenset[str]:
 
 def _measure_one(
     work: Workbench,
-    plan: Plan,
+    plan: PlannedMeasure,
     provenance: Provenance,
     turn: Callable[[Callable[[], Outcome]], Outcome],
 ) -> Measurement:

@@ -80,8 +80,8 @@ def hessian_diagonal(
             space, for many outputs); "basis" (one Hessian product per parameter, exact
             for every network); "hutchinson" (ε ∘ H ε with random signs); the
             "finite-difference" estimator of Tsuzuku et al. 2019, Algorithm 1; or
-            "auto": the first of exact, probes, basis that applies and is affordable,
-            else hutchinson.
+            "auto": exact where it applies and is affordable; basis for few parameters;
+            probes for a piecewise-affine network; else hutchinson.
         probes: random vectors of the three estimators.
         seed: for the random vectors.
         scale_probes: for "hutchinson": scale them by |W|, so that rescaling the

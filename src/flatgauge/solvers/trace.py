@@ -25,7 +25,8 @@ FIRST = 8
 LEAST = 2
 # Probes that Hutchinson must seem to need for others to be tried, which costs some.
 MANY = 48
-# The share of that which few probes seem to need in all but a few of a hundred draws.
+# Few probes hardly ever seem to need less than this share of what they do need: from
+# SURE * MANY on, couplings of tensors are looked at.
 SURE = 0.25
 # The share of them that groups of tensors must seem to need.
 WORTHWHILE = 0.7

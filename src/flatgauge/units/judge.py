@@ -31,7 +31,7 @@ from flatgauge.units.likeness import (
 )
 from flatgauge.units.network import Evaluate
 from flatgauge.units.samples import Pool, Samples, odd_cut, rows_of, sliced
-from flatgauge.units.subsets import Kind, kind_of
+from flatgauge.units.subsets import MeanKind, kind_of
 from flatgauge.vectors import Params
 
 # Samples of a batch whose second derivatives are looked at.
@@ -151,13 +151,13 @@ class Judge:
 
     def _refuse_or_couple(self) -> None:
         kind = self._told()
-        if kind is Kind.SUM:
+        if kind is MeanKind.SUM:
             raise LossError(
                 f"the loss '{self.loss.name}' adds up its samples, so that its value "
                 "depends on the size of the batches: return their mean "
                 "(reduction='mean')."
             )
-        if kind is Kind.WEIGHTED:
+        if kind is MeanKind.WEIGHTED:
             raise LossError(
                 f"the loss '{self.loss.name}' is a mean with other weights than one per "
                 "sample or valid target, which other batches would change: return one "
@@ -166,7 +166,7 @@ class Judge:
             )
         self.coupled = True
 
-    def _told(self) -> Kind:
+    def _told(self) -> MeanKind:
         """The kind of mean, by what failed, by samples of all batches, or beside them."""
         assert self._failed is not None
         found = [self._kind(self._failed)]
@@ -175,10 +175,10 @@ class Judge:
             both = mixed.take(torch.arange(mixed.count))
             beside = sliced(map_nested(_moved, both[0]), both[1])
             found += [self._kind(one) for one in (mixed, beside) if one is not None]
-        plain = [kind for kind in found if kind in (Kind.SUM, Kind.WEIGHTED)]
-        return plain[0] if plain else Kind.COUPLED
+        plain = [kind for kind in found if kind in (MeanKind.SUM, MeanKind.WEIGHTED)]
+        return plain[0] if plain else MeanKind.COUPLED
 
-    def _kind(self, samples: Samples) -> Kind:
+    def _kind(self, samples: Samples) -> MeanKind:
         """Told by a few samples at a time, until they show more than a mean."""
         random = torch.Generator().manual_seed(0)
         for _ in range(DRAWS):
@@ -191,10 +191,10 @@ class Judge:
                 return self._number(*samples.take(chosen[list(subset)]))
 
             kind = kind_of(value, len(chosen), tolerance)
-            if kind is not Kind.MEAN:
+            if kind is not MeanKind.MEAN:
                 return kind
         # These few hide what the whole batch shows.
-        return Kind.COUPLED
+        return MeanKind.COUPLED
 
     def _chosen(self, samples: Samples, random: torch.Generator) -> Tensor:
         """A few samples, all but one with a value of their own where there are such."""

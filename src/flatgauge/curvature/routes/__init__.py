@@ -1,7 +1,7 @@
 """Ways to multiply a vector by the curvature of one batch; one route per file.
 
-Every file here that defines a `Route` is found by itself: to add a route, add a file;
-to remove it, remove the file.
+Every direct subclass of `Route` in a file here is found by itself: to add a route, add a
+file; to remove it, remove the file.
 """
 
 from __future__ import annotations
