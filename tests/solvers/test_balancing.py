@@ -269,6 +269,14 @@ def test_gradient_descent_agrees():
     assert found == pytest.approx(KNOWN, rel=1e-9)
 
 
+def test_gradient_descent_is_slow_or_diverges():
+    alpha, beta = matrix(ALPHA), matrix(BETA)
+    slow = descended(alpha * 1e-6, beta, learning_rate=0.1, steps=3)
+    assert slow > 1.01 * KNOWN * 1e-3
+    wild = descended(alpha, beta, learning_rate=10.0, steps=200)
+    assert not wild < 1e3 * KNOWN
+
+
 def test_bad_matrices_are_refused():
     good = matrix(ALPHA)
     for wrong, error, said in [
