@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from flatgauge.losses import CrossEntropy
 from flatgauge.memo import Facts, once, once_per_network
 from flatgauge.objective import OF_THE_LOSS, Objective
+from flatgauge.run import measure
 
 
 @dataclass
@@ -212,3 +214,23 @@ def test_it_can_read_the_network_and_the_data(objective):
         return read
 
     assert shapes(objective) == [(4, 3)] * 3
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Seems hashable, and is not."""
+
+    names: list[str]
+
+
+def test_arguments_that_only_seem_hashable_count_by_identity(objective):
+    one, other = Listed(["a"]), Listed(["a"])
+    assert of_the_objective(objective, one) is of_the_objective(objective, one)
+    assert of_the_objective(objective, one) is not of_the_objective(objective, other)
+
+
+def test_a_measured_objective_can_be_pickled(objective):
+    before = measure(objective, "hessian-trace")["hessian-trace"].value
+    of_the_objective(objective, lambda: None)
+    again = pickle.loads(pickle.dumps(objective))
+    assert measure(again, "hessian-trace")["hessian-trace"].value == before

@@ -64,7 +64,7 @@ def _kept(
         bound = takes.bind(owner, *args, **kwargs)
         bound.apply_defaults()
         values = [*bound.args[1:], *bound.kwargs.values()]
-        key = function, *(v if isinstance(v, Hashable) else (id, id(v)) for v in values)
+        key = function, *map(_hashable, values)
         facts = facts_of(owner)
         if key not in facts:
             # With the arguments: while they are there, their ids are no others'.
@@ -72,3 +72,12 @@ def _kept(
         return facts[key][0]
 
     return look_up
+
+
+def _hashable(value: Any) -> Hashable:
+    """The value, or what tells it from others while it is there."""
+    try:
+        hash(value)
+    except TypeError:
+        return id, id(value)
+    return value

@@ -230,8 +230,8 @@ class Objective:
     def part(self, rows: ChosenSamples) -> Objective:
         """The same objective on some samples of some batches: see `data.Part`.
 
-        It starts with the facts of the network that are known, and keeps what it finds
-        out to itself: that need not hold for the other samples.
+        It starts with the facts of the network that are known; what it finds out first
+        need not hold for the other samples, and is not told.
         """
         changed = self._clone()
         changed.network_facts = dict(self.network_facts)
@@ -279,6 +279,10 @@ class Objective:
     def batch_total(self, params: Params, batch: Batch) -> Tensor:
         """The sum of the losses of one batch, differentiable in `params`."""
         return self.loss.sum(*self.evaluate(params, batch))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Facts are found out again: functions and what they were given name them.
+        return {**self.__dict__, "facts": {}, "network_facts": {}}
 
     def _clone(self) -> Objective:
         """A copy without facts, not even its value: who hands them on, says so."""

@@ -116,3 +116,15 @@ def test_one_group_has_the_error_of_one_mean():
     plain = draws.std(ddof=1) / 3 * float(skewness(draws))
     assert (value, error, freedom) == pytest.approx((draws.mean(), plain, 8.0))
     assert sum_of_means([np.ones(4), np.zeros(4)]) == (1.0, 0.0, 6.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_diagonal_is_computed_and_not_estimated(seed):
+    draw = torch.randn(10, 10, generator=generator(seed), dtype=torch.float64)
+    matrix = torch.eye(20).double()
+    matrix[:10, 10:], matrix[10:, :10] = 9 * draw, 9 * draw.T
+    operator = InTensors(matrix)
+    operator.space = {"one": matrix.new_zeros(10), "other": matrix.new_zeros(10)}
+    found = estimate_trace(operator, seed=seed)
+    assert found.status is Status.EXACT
+    assert found.value == pytest.approx(20, rel=1e-12)

@@ -81,7 +81,7 @@ def remove_parts_along(
         spare: memory for another one.
     """
     shares = _inner_products(rows, vector[None])[:, 0]
-    torch.matmul(shares.to(rows.dtype), rows, out=spare)
+    torch.mm(shares.to(rows.dtype)[None], rows, out=spare[None])
     vector.sub_(spare)
 
 

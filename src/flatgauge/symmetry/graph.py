@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from flatgauge.errors import SymmetryError
-from flatgauge.nested import leaves, map_nested, tensors_in
+from flatgauge.nested import leaves, tensors_in
 
 Output = Callable[[Any], Any]
 
@@ -125,8 +126,13 @@ class Example:
     output: Output
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Example:
-        """With a function applied to every tensor among the inputs."""
-        args, kwargs = map_nested(function, (self.args, self.kwargs))
+        """With a function applied to every tensor among the inputs.
+
+        Torch's own walker also knows the containers that libraries registered with it.
+        """
+        args, kwargs = pytree.tree_map_only(
+            Tensor, function, (self.args, dict(self.kwargs))
+        )
         return Example(args, kwargs, self.output)
 
 
