@@ -120,9 +120,10 @@ def test_one_group_has_the_error_of_one_mean():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_small_diagonal_is_computed_and_not_estimated(seed):
-    draw = torch.randn(10, 10, generator=generator(seed), dtype=torch.float64)
-    matrix = torch.eye(20).double()
-    matrix[:10, 10:], matrix[10:, :10] = 9 * draw, 9 * draw.T
+    draw = torch.randn(20, 20, generator=generator(seed), dtype=torch.float64)
+    weights = torch.ones(20, 20).double()
+    weights[:10, 10:] = weights[10:, :10] = 9.0
+    matrix = (draw + draw.T).fill_diagonal_(1.0) * weights
     operator = InTensors(matrix)
     operator.space = {"one": matrix.new_zeros(10), "other": matrix.new_zeros(10)}
     found = estimate_trace(operator, seed=seed)
