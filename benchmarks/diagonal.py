@@ -54,7 +54,7 @@ def timings(
     objective = fg.Objective(model, batches, precision=precision)
 
     def check() -> bool:
-        objective._facts.clear()
+        objective.network_facts.clear()
         return is_affine_in_each_tensor(objective) and samples_stand_alone(objective)
 
     # On a few samples first: what fails leaves hooks behind that hold its batch.

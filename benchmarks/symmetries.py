@@ -15,6 +15,8 @@ import torch
 from torch import nn
 
 from flatgauge.symmetry import discover
+from flatgauge.symmetry.capture import read
+from flatgauge.symmetry.graph import Example
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -57,9 +59,8 @@ def main() -> None:
             with torch.no_grad():
                 torch.export.export(model, args, kwargs, strict=False)
             middle = time.process_time()
-            group = discover(
-                model, args, kwargs, strict=True, batchnorm="joint", output=logits
-            )
+            reading = read(model, Example(args, kwargs, logits))
+            group = discover(reading, strict=True, batchnorm="joint")
             stop = time.process_time()
             export = min(export, middle - start)
             discovery = min(discovery, stop - middle)

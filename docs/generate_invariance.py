@@ -14,7 +14,7 @@ from invariance_moves import Move, moves, output_moves, problem
 from networks import normalized, seeded
 
 import flatgauge as fg
-from flatgauge.symmetry.batchnorm import NormalizedLayer, rescale_normalized_rows
+from flatgauge.symmetry.maps.batchnorm import NormalizedLayer, rescale_normalized_rows
 
 PAGE = Path(__file__).parent / "invariance_table.md"
 COLUMNS = {

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_hidden_layer, rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_hidden_layer, rescale_layers
 from flatgauge.vectors import norm, ravel
 
 mpl.use("svg")

@@ -11,26 +11,26 @@ from networks import Attention, convolutional, mlp, normal, normalized, seeded
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.symmetry.attention import (
+from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     Projection,
     transform_query_key,
 )
-from flatgauge.symmetry.batchnorm import (
+from flatgauge.symmetry.maps.batchnorm import (
     NormalizedLayer,
     rescale_gain,
     rescale_normalized_rows,
 )
-from flatgauge.symmetry.branch import split_branches
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.head_matrices import random_gl
-from flatgauge.symmetry.output import (
+from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.output import (
+    axes_of,
     scale_output,
     shift_output,
-    shift_output_by_input,
 )
-from flatgauge.symmetry.permute import permute_units
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.permute import permute_units
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,17 @@ def with_statistics(model: nn.Module, scales: torch.Tensor) -> nn.Module:
 def output_moves() -> Iterator[Move]:
     model = seeded(lambda: mlp(3, 6, 4))
     last = Chain.of(model).layers[-1]
+    axes = axes_of(last)
     for loss in ("normalized-cross-entropy", "cross-entropy"):
         start = problem(model, loss)
         name = loss.replace("-cross", " cross")
-        moved = scale_output(start.parameters, last, 3.0)
+        moved = scale_output(start.parameters, axes, 3.0)
         yield Move(f"outputs ×c, {name}", start, start.at(moved))
-    moved = shift_output(start.parameters, last, 2.0)
+    step = torch.tensor([2.0], dtype=torch.float64)
+    moved = shift_output(start.parameters, axes, {last.bias: step})
     yield Move("outputs shifted by the last bias", start, start.at(moved))
-    moved = shift_output_by_input(start.parameters, last, normal(6, seed=3))
+    step = normal(1, 6, seed=3)
+    moved = shift_output(start.parameters, axes, {last.weight: step})
     yield Move("outputs shifted by the last weight", start, start.at(moved))
 
 

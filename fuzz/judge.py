@@ -137,9 +137,8 @@ def _structure(
     request: str, found: Measurement, loss: Loss, uses: dict[str, Use]
 ) -> Finding | None:
     """Layers that are none, layers left out without a word, losses that were not meant."""
-    seen = found.details.get("loss", "")
     meant = loss.entropy or loss.given == NORMALIZED
-    if seen == NORMALIZED and not meant:
+    if found.loss == NORMALIZED and not meant:
         return Finding(request, WRONG, note=f"'{loss.name}' was taken for classes")
     if found.measure not in ("normalized-sharpness", "spectral-norm-product"):
         return None
@@ -165,9 +164,7 @@ def layer_names(found: Measurement) -> list[str]:
 
 def answer_to(found: Measurement, truth: Truth, uses: dict[str, Use]) -> Answer:
     """What a measurement should have been."""
-    seen = "own"
-    if found.details.get("loss") == NORMALIZED:
-        seen = NORMALIZED
+    seen = NORMALIZED if found.loss == NORMALIZED else "own"
     layers = layer_names(found)
     if found.measure == "hessian-trace":
         return truth.trace()

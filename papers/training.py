@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flatgauge.errors import ModelError, OptionError
-from flatgauge.symmetry.chain import with_parameters
+from flatgauge.symmetry.maps.chain import with_parameters
 from flatgauge.vectors import Params, generator
 
 Values = list[float]

@@ -37,6 +37,7 @@ def test_the_sharpened_twin_is_measured_with_everything(found):
 
 def test_it_is_in_the_report_and_can_be_read(found, tmp_path):
     assert found.report.extras["audit"] == found.to_dict()
+    assert "audit" not in found.base.extras
     found.report.to_json(tmp_path / "audit.json")
     assert "moves ×" in str(found)
 

@@ -9,7 +9,6 @@ from support.cases import CASES
 import flatgauge as fg
 from flatgauge.comparison import _row
 from flatgauge.errors import OptionError
-from flatgauge.measures.bounds import error_bar
 
 
 def test_two_checkpoints():
@@ -22,6 +21,21 @@ def test_two_checkpoints():
     assert row["significant"]
     json.dumps(found.to_dict(), allow_nan=False)
     assert "first" in str(found)
+
+
+def test_it_has_the_page_of_all_checkpoints(tmp_path):
+    first = CASES["mlp"].objective()
+    second = first.at({n: 1.5 * t for n, t in first.parameters.items()})
+    found = fg.compare({"one": first, "two": second}, "hessian-trace")
+    report = found.report()
+    assert report.extras["comparison"] == found.to_dict()
+    assert "comparison" not in found.reports["one"].extras
+    report.to_json(tmp_path / "found.json")
+    again = fg.Report.from_json(tmp_path / "found.json")
+    again.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<section id="comparison">' in page
+    assert again.extras["comparison"]["names"] == ["one", "two"]
 
 
 def test_a_twin_differs_only_where_nothing_is_claimed():
@@ -70,6 +84,6 @@ def test_lower_bounds_are_not_read_as_numbers_with_error_bars():
     assert f"≥ {found.value:.6g}  " in str(report)
     wide = replace(found, details={**found.details, "bound_spread": found.value})
     near = replace(found, value=1.01 * found.value)
-    assert error_bar(found) < error_bar(wide) == found.value
+    assert found.error_bar < wide.error_bar == found.value
     assert _row(name, {"a": found, "b": near}).uncertainties == {"a": None, "b": None}
     assert not _row(name, {"a": wide, "b": near}).significant

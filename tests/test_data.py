@@ -4,10 +4,9 @@ from collections import UserDict, namedtuple
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from flatgauge.data import Batches, made_of_tensors, map_nested, tensors_in
+from flatgauge.data import Batches, few_samples, leading_size, samples_in, take
 from flatgauge.errors import DataError
 
 X, Y = torch.arange(14.0).reshape(7, 2), torch.arange(7)
@@ -57,20 +56,6 @@ def test_many_kinds_of_data(data, batch_size, expected):
     assert sizes(data, batch_size=batch_size) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ((X, Y), True),
-        ({"x": [X, None], "labels": Y}, True),
-        ((X, 3), False),
-        ({"x": X, "lengths": [1, 2]}, False),
-        ((pack_sequence([X]), Y), False),
-    ],
-)
-def test_batches_that_are_made_of_tensors(value, expected):
-    assert made_of_tensors(value) == expected
-
-
 def test_floating_tensors_are_converted_and_others_kept():
     batch = next(iter(batches([({"x": X, "mask": Y > 1, "name": "one"}, Y)])))
     assert batch.inputs["x"].dtype == torch.float64
@@ -85,19 +70,6 @@ def test_labels_are_taken_out_of_a_mapping():
     assert list(batch.inputs) == ["x"]
     assert list(batch.whole) == ["x", "labels"]
     assert torch.equal(batch.targets, Y)
-
-
-def test_nested_values_keep_their_kinds():
-    packed = pack_sequence([X[:3, 0], X[:2, 0]])
-    nested = [Pair(X, (Y, [packed, None])), torch.Size([1, 2]), {"a": {"b": X}}]
-    moved = map_nested(lambda t: t + 1, nested)
-    assert isinstance(moved[0], Pair)
-    assert torch.equal(moved[0].inputs, X + 1)
-    assert isinstance(moved[0].targets, tuple)
-    assert torch.equal(moved[0].targets[1][0].data, packed.data + 1)
-    assert moved[1] == torch.Size([1, 2])
-    assert torch.equal(moved[2]["a"]["b"], X + 1)
-    assert len(tensors_in(nested)) == 4
 
 
 def test_batches_without_targets_are_their_own():
@@ -150,3 +122,32 @@ def test_looking_at_a_loader_draws_no_random_numbers():
     state = torch.get_rng_state()
     batches(loader)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("batch", "leading", "samples"),
+    [
+        ((X, Y), 7, 7),
+        ((X[:0], Y[:0]), 0, 0),
+        ((X, Y[:3]), None, None),
+        ((X, Y.sum()), None, None),
+        ({"x": X, "names": ["one"], "labels": Y}, 7, None),
+        ({"x": 1, "labels": None}, None, None),
+    ],
+)
+def test_samples_are_counted_where_all_tensors_have_one_entry_each(
+    batch, leading, samples
+):
+    found = next(iter(batches([batch], any_batch=True)))
+    assert leading_size(found.whole) == leading
+    assert samples_in(found) == samples
+    few = few_samples(found, 2)
+    assert leading_size(few.whole) == (None if leading is None else min(leading, 2))
+
+
+@pytest.mark.parametrize("index", [slice(1, 3), [1, 2], torch.tensor([1, 2])])
+def test_some_samples_are_taken_from_every_tensor(index):
+    found = take(next(iter(batches([{"x": X, "labels": Y}]))), index)
+    assert torch.equal(found.inputs["x"], X[1:3].double())
+    assert torch.equal(found.whole["labels"], Y[1:3])
+    assert torch.equal(found.targets, Y[1:3])

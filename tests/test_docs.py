@@ -132,3 +132,22 @@ def test_the_documentation_builds_without_warnings(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "html" / "index.html").exists()
+
+
+def test_the_architecture_is_drawn_from_the_source(script):
+    made = script("generate_architecture")
+    again = "run python docs/generate_architecture.py"
+    assert made.PICTURE.read_text(encoding="utf-8") == made.picture(), again
+    assert made.TABLE.read_text(encoding="utf-8") == made.table(), again
+
+
+def test_what_the_architecture_names_exists():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "flatgauge"
+    steps = re.findall(r"`([\w/]+\.py)` `(\w+)`", text)
+    assert len(steps) > 12
+    for path, name in steps:
+        found = (source / path).read_text(encoding="utf-8")
+        assert re.search(rf"(def|class) {name}\b", found), (path, name)
+    for path in re.findall(r"`([\w/]+(?:\.py|/))`", text):
+        assert (source / path).exists(), path

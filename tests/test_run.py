@@ -10,7 +10,7 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.curvature import plan
 from flatgauge.errors import NotConvergedError, OptionError
-from flatgauge.run import DEFAULT
+from flatgauge.requests import DEFAULT
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import size
 
@@ -101,7 +101,7 @@ def test_not_applicable_comes_with_its_reason():
     x, y = torch.randn(8, 4), torch.randint(0, 2, (8,))
     two = fg.Objective(mlp(4, 5, 2), (x, y), dtype=torch.float64)
     found = fg.measure(two.with_loss("cross-entropy"), "normalized-sharpness")
-    assert found["normalized-sharpness"].details["loss"] == "cross-entropy"
+    assert found["normalized-sharpness"].loss == "cross-entropy"
     custom = fg.Objective(
         mlp(4, 5, 1),
         (x, torch.randn(8, 1)),
@@ -110,7 +110,7 @@ def test_not_applicable_comes_with_its_reason():
     fisher = fg.measure(custom, "fisher-rao-norm")["fisher-rao-norm"]
     assert fisher.status is fg.Status.NOT_APPLICABLE
     assert fisher.value is None
-    assert "loss of each row" in fisher.message
+    assert "a loss per row" in fisher.message
     bound = fg.measure(custom, "pac-bayes-bound")["pac-bayes-bound"]
     assert bound.status is fg.Status.NOT_APPLICABLE
 

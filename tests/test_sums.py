@@ -12,7 +12,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import DataError
-from flatgauge.passes import summed
+from flatgauge.sums import summed
 
 SOURCE = Path(__file__).parent.parent / "src" / "flatgauge"
 # The place itself; what is asked before there are sums; products, whose batches are kept;

@@ -9,8 +9,8 @@ from torch import Tensor
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_eigenvalues, dense_hessian
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import Params, add, generator, norm, ravel
 from papers.dinh2017.networks import mlp, normal, settle
 from papers.draws import gaussian

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import flatgauge as fg
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_hidden_layer
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_hidden_layer
 from flatgauge.vectors import norm
 from papers.dinh2017.networks import mlp
 from papers.dinh2017.orbit import flat_images

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.measures.registry import find_measure
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 from flatgauge.vectors import Params, norm, size
 from papers.data import images
 from papers.dinh2017.networks import accuracy, mlp, train

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.symmetry.radial import RadialMap, psi, psi_derivative
 from flatgauge.vectors import Params
 from papers.dinh2017.networks import mlp, normal
+from papers.dinh2017.radial_map import RadialMap, psi, psi_derivative
 from papers.dinh2017.reparametrized import Reparametrized
 from papers.experiment import Context
 

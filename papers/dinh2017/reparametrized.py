@@ -7,7 +7,7 @@ import copy
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from flatgauge.symmetry.radial import RadialMap
+from papers.dinh2017.radial_map import RadialMap
 
 
 class Reparametrized(nn.Module):

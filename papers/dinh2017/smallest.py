@@ -11,11 +11,12 @@ from torch import Tensor
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_eigenvalues, dense_hessian
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import flattest_trace, rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import norm, unravel
 from papers.dinh2017.eigenvalues import at_zero_loss, minimum
 from papers.dinh2017.eigenvalues import settings as training
+from papers.dinh2017.flattest_trace import flattest_trace
 from papers.dinh2017.networks import normal
 from papers.experiment import Context
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import flatgauge as fg
-from flatgauge.solvers.volume import star_volume, sublevel_volume
+from flatgauge.solvers.volume import star_volume
 from flatgauge.vectors import Params
+from papers.dinh2017.box_volume import sublevel_volume
 from papers.experiment import Context
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import flatgauge as fg
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from papers.experiment import Context, Run, Tolerance
 from papers.rangamani2019 import networks
 from papers.rangamani2019.synthetic import objective

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import flatgauge as fg
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_node
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_node
 from flatgauge.vectors import Params
 from papers.experiment import Context
 

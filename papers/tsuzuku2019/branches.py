@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.symmetry.branch import split_branches
+from flatgauge.symmetry.maps.branch import split_branches
 from papers.experiment import Context
 from papers.tsuzuku2019.network import data_of, facts, trained
 

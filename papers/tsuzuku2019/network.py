@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge import datasets
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 from flatgauge.vectors import Params, generator
 from papers.data import images
 from papers.experiment import Context

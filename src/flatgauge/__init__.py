@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from flatgauge.curvature.diagonal import hessian_diagonal as hessian_diagonal
     from flatgauge.curvature.fisher import Fisher as Fisher
-    from flatgauge.curvature.gauss_newton import GaussNewton as GaussNewton
+    from flatgauge.curvature.hessian import GaussNewton as GaussNewton
     from flatgauge.curvature.hessian import Hessian as Hessian
     from flatgauge.landscapes import Landscape as Landscape
     from flatgauge.landscapes import landscape as landscape
@@ -47,8 +47,7 @@ _HOMES = {
     "comparison": ("Comparison", "compare"),
     "curvature.diagonal": ("Diagonal", "gauss_newton_diagonal", "hessian_diagonal"),
     "curvature.fisher": ("Fisher",),
-    "curvature.gauss_newton": ("GaussNewton",),
-    "curvature.hessian": ("Hessian",),
+    "curvature.hessian": ("GaussNewton", "Hessian"),
     "landscapes": ("Landscape", "landscape"),
     "measures.registry": ("MeasureInfo", "list_measures"),
     "objective": ("Objective",),

@@ -19,8 +19,8 @@ from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.generators import VerticalSpace
 from flatgauge.twins import first_outputs
 from flatgauge.vectors import Params, dot, map_tensors, multiply, scale
+from flatgauge.vocabulary import RESCALINGS, Kind
 
-KINDS = ("layer-rescale", "node-rescale")
 # Generators whose curvature is looked at, best first.
 CANDIDATES = 16
 # What the bound asks for beyond the factor, against the error of the spectral norms.
@@ -93,15 +93,14 @@ def _steepest(
     spectral norm is at least that curvature times exp(2 rate t) at time t.
     """
     group = symmetries(objective, batchnorm="parameters")
-    for kind in KINDS:
+    for kind in RESCALINGS:
         orbit = group.vertical(objective.parameters, kind)
         if len(orbit) == 0:
             continue
         ones = map_tensors(torch.ones_like, objective.parameters)
-        weighted = group.vertical(multiply(top, top), kind)
-        scores = weighted.inner(ones)
+        scores = orbit.at(multiply(top, top)).inner(ones)
         best = scores.abs().argsort(descending=True)[:CANDIDATES].tolist()
-        exponents = group.vertical(ones, kind)
+        exponents = orbit.at(ones)
         parts = []
         for index in best:
             direction = torch.zeros(len(orbit), dtype=torch.float64)
@@ -129,7 +128,7 @@ def _steepest(
     )
 
 
-def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
+def flattest(objective: Objective, kind: str = Kind.NODE_RESCALE) -> nn.Module:
     """The same function with the smallest trace of the Hessian on its orbit.
 
     Minimizes Σ_i h_i exp(−2 e_i) over the log-scales e of the network's symmetries,
@@ -139,7 +138,7 @@ def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
         objective: model, data, loss and the point.
         kind: "layer-rescale" (whole tensors) or "node-rescale".
     """
-    if kind not in KINDS:
+    if kind not in RESCALINGS:
         raise OptionError(f"kind= is '{kind}': use 'layer-rescale' or 'node-rescale'.")
     diagonal = hessian_diagonal(objective)
     if not diagonal.exact:
@@ -161,9 +160,9 @@ def flattest(objective: Objective, kind: str = "node-rescale") -> nn.Module:
 
     def trace(coordinates: np.ndarray) -> tuple[float, np.ndarray]:
         steps = torch.from_numpy(coordinates)
-        moved = group.vertical(curvature, kind).flow(-2 * steps)
+        moved = orbit.at(curvature).flow(-2 * steps)
         total = sum(float(h.sum()) for h in moved.values())
-        slope = -2 * group.vertical(moved, kind).inner(ones)
+        slope = -2 * orbit.at(moved).inner(ones)
         return total, slope.numpy()
 
     found = minimize(trace, np.zeros(len(orbit)), jac=True, method="L-BFGS-B")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,15 @@ import torch
 
 from flatgauge.adversary import sharpened
 from flatgauge.errors import FlatgaugeError
-from flatgauge.measures.bounds import error_bar
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
-from flatgauge.results import Measurement, Report, Status
-from flatgauge.run import asked_for, claims_of, measure
+from flatgauge.progress import Progress
+from flatgauge.requests import asked_for
+from flatgauge.results import Measurement, Report
+from flatgauge.run import claims_of, measure
 from flatgauge.tables import html_table, table
 from flatgauge.twins import families
+from flatgauge.vocabulary import Status, Verdict, kind_label
 
 # Relative drift that rounding alone makes between twins, beside the error bars.
 ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -27,7 +29,7 @@ ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 AMPLIFIED, COARSEST = 1e4, 1e-3
 # Combined standard errors that a difference of random estimates may span.
 STANDARD_ERRORS = 4
-# A measure that claims nothing "moves" if it changes by more than this.
+# Where invariance to a kind is not claimed, a measure "moves" if it changes by more.
 VISIBLE = 0.01
 
 
@@ -36,8 +38,8 @@ class AuditRow:
     """One measure under one kind of symmetry.
 
     `ratio_min` and `ratio_max` span value(twin) / value over the elements tried; they
-    are None where a value did not apply or failed. `verdict` is "holds", "moves", "stays" (not
-    claimed, and it did not move), "claim violated" or "not judged".
+    are None where a value did not apply or failed. `verdict` is "holds", "moves", "stays"
+    (not claimed, and it did not move), "claim violated" or "not judged".
     """
 
     measure: str
@@ -54,14 +56,20 @@ class AuditRow:
 class Audit:
     """What moved and what did not, on this very network.
 
-    `function_change` is the largest relative change of the outputs, by kind: rounding
-    for symmetries of the function, and what it is for output scalings.
+    `base` is what was measured before anything moved. `function_change` is the largest
+    relative change of the outputs, by kind: rounding for symmetries of the function, and
+    what it is for output scalings.
     """
 
-    report: Report
+    base: Report
     audit_rows: list[AuditRow]
     function_change: dict[str, float]
-    sharpened: dict[str, Any] | None = field(default=None)
+    sharpened: dict[str, Any] | None = None
+
+    @property
+    def report(self) -> Report:
+        """The base measurements with the audit: what its page is drawn from."""
+        return self.base.with_extras(audit=self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row for each measure and kind."""
@@ -70,7 +78,7 @@ class Audit:
     @property
     def violations(self) -> list[AuditRow]:
         """Claims that did not hold: bugs, please report them."""
-        return [row for row in self.audit_rows if row.verdict == "claim violated"]
+        return [row for row in self.audit_rows if row.verdict == Verdict.VIOLATED]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -92,7 +100,7 @@ class Audit:
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [
-            (row.measure, row.kind + ("" if row.exact else " (up to eps)"), row.text)
+            (row.measure, kind_label(row.kind, row.exact), row.text)
             for row in self.audit_rows
         ]
 
@@ -114,7 +122,7 @@ def audit(
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     sharpen_by: float | None = 1e3,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Audit:
     """Check on this network which numbers can be trusted.
 
@@ -151,11 +159,10 @@ def audit(
     drift: dict[tuple[str, str, bool], list[Measurement]] = defaultdict(list)
     change: dict[str, float] = defaultdict(float)
     for index, twin in enumerate(moved):
-        label = twin.kind if twin.exact else f"{twin.kind} (up to eps)"
+        label = kind_label(twin.kind, twin.exact)
         change[label] = max(change[label], twin.change)
-        for request, found in run(
-            twin.objective, label, index + 1
-        ).measurements.items():
+        report = run(twin.objective, label, index + 1)
+        for request, found in report.measurements.items():
             drift[request, twin.kind, twin.exact].append(found)
     # What rounds its outputs more coarsely than its parameters rounds its measures, too.
     same = [twin for twin in moved if twin.exact and not twin.kind.startswith("output")]
@@ -171,9 +178,7 @@ def audit(
     if sharpen_by is not None:
         again = partial(run, label="sharpened twin", index=count - 1)
         twin = _sharpen(objective, sharpen_by, base, again)
-    result = Audit(base, rows, dict(change), twin)
-    base.extras["audit"] = result.to_dict()
-    return result
+    return Audit(base, rows, dict(change), twin)
 
 
 def _judge(
@@ -188,12 +193,12 @@ def _judge(
     logarithmic = find_measure(base.measure).logarithmic
     claimed = exact and kind in claims_of(base)
     doubtful = [
-        one.status.name.lower().replace("_", " ")
+        one.status.word
         for one in [base, *moved]
         if not one.status.trusted or one.value is None
     ]
     if doubtful or base.value is None:
-        verdict, text = "not judged", f"not judged ({doubtful[0]})"
+        verdict, text = Verdict.NOT_JUDGED, f"not judged ({doubtful[0]})"
         return AuditRow(request, kind, claimed, exact, None, None, verdict, text)
     ratios = [_ratio(base.value, one.value, logarithmic) for one in moved]
     low, high = min(ratios), max(ratios)
@@ -204,14 +209,14 @@ def _judge(
     factor = max(high, 1 / low) if low > 0 else math.inf
     shown = f"×{factor:.3g}" if math.isfinite(factor) else "by a change of sign"
     if claimed:
-        verdict = "claim violated" if drifted else "holds"
+        verdict = Verdict.VIOLATED if drifted else Verdict.HOLDS
         text = "holds on those found; there may be more" if partly else "holds"
         text = f"claim violated ({shown}): please report this" if drifted else text
     elif drifted and factor > 1 + VISIBLE:
-        verdict, reason = "moves", "not claimed" if exact else "holds only up to eps"
-        text = f"moves {shown} ({reason})"
+        reason = "not claimed" if exact else "holds only up to eps"
+        verdict, text = Verdict.MOVES, f"moves {shown} ({reason})"
     else:
-        verdict, text = "stays", "no move beyond its error (not claimed)"
+        verdict, text = Verdict.STAYS, "no move beyond its error (not claimed)"
     low_shown, high_shown = (r if math.isfinite(r) else None for r in (low, high))
     return AuditRow(request, kind, claimed, exact, low_shown, high_shown, verdict, text)
 
@@ -227,7 +232,7 @@ def _ratio(base: float, moved: float | None, logarithmic: bool) -> float:
 
 def _allowance(base: Measurement, moved: Measurement, tolerance: float) -> float:
     """What two values may differ by: error bounds add up, standard errors combine."""
-    bars = [error_bar(one) for one in (base, moved)]
+    bars = [one.error_bar for one in (base, moved)]
     random = Status.ESTIMATED in (base.status, moved.status)
     spread = STANDARD_ERRORS * math.hypot(*bars) if random else sum(bars)
     return spread + tolerance * abs(base.value or 0.0)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from flatgauge.data import map_nested, tensors_in
 from flatgauge.differences import examine
+from flatgauge.nested import map_nested, tensors_in
 from flatgauge.quotients import Verdict
 from flatgauge.vectors import Params, generator
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from flatgauge.errors import OptionError
-from flatgauge.measures.bounds import error_bar, is_lower_bound
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
+from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
-from flatgauge.run import asked_for, claims_of, measure
+from flatgauge.run import claims_of, measure
 from flatgauge.tables import format_value, html_table, table
+from flatgauge.vocabulary import Kind, Status
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2
@@ -39,10 +41,9 @@ class ComparisonRow:
 
     def shown(self, name: str) -> str:
         """One checkpoint's number, or why there is none."""
-        value, status = self.values[name], self.statuses[name]
-        if value is None:
-            return status.lower().replace("_", " ")
-        return format_value(value, self.uncertainties[name])
+        if self.values[name] is None:
+            return Status[self.statuses[name]].word
+        return format_value(self.values[name], self.uncertainties[name])
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Comparison:
     reports: dict[str, Report]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a measure."""
+        """One row for each measure."""
         return [asdict(row) for row in self.comparison_rows]
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +67,10 @@ class Comparison:
             "disagreements": self.disagreements,
             "reports": {name: one.to_dict() for name, one in self.reports.items()},
         }
+
+    def report(self) -> Report:
+        """The first checkpoint's report with the comparison: it has the page of all."""
+        return self.reports[self.names[0]].with_extras(comparison=self.to_dict())
 
     def __str__(self) -> str:
         text = table(self._head, self._cells())
@@ -95,7 +100,7 @@ def compare(
     *requests: str | Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Measure several checkpoints alike, and say which differences are real.
 
@@ -137,16 +142,13 @@ def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
     significant = False
     if len(order) > 1:
         best, second = found[order[0]], found[order[1]]
-        bars = math.hypot(error_bar(best), error_bar(second))
+        bars = math.hypot(best.error_bar, second.error_bar)
         gap = abs(trusted[order[0]] - trusted[order[1]])
         significant = gap > ERROR_BARS * bars and gap > 0
     return ComparisonRow(
         measure=request,
         values={name: one.value for name, one in found.items()},
-        uncertainties={
-            name: None if is_lower_bound(one) else one.uncertainty
-            for name, one in found.items()
-        },
+        uncertainties={name: one.two_sided for name, one in found.items()},
         statuses={name: one.status.name for name, one in found.items()},
         flatter=order[0] if len(order) == len(found) else None,
         significant=significant and len(order) == len(found),
@@ -155,30 +157,35 @@ def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
 
 
 def _disagreements(rows: list[ComparisonRow]) -> list[dict[str, Any]]:
-    """Pairs of camps: the measures that name different checkpoints the flattest."""
+    """The camps: the measures that name different checkpoints the flattest."""
     camps: dict[str, list[ComparisonRow]] = {}
     for row in rows:
         if row.flatter is not None and row.significant:
             camps.setdefault(row.flatter, []).append(row)
     if len(camps) < 2:
         return []
-    lines = []
-    for name, members in camps.items():
-        invariant = [m.measure for m in members if "node-rescale" in m.invariant_to]
-        others = [m.measure for m in members if "node-rescale" not in m.invariant_to]
-        text = f"'{name}' is flatter by {', '.join(m.measure for m in members)}"
-        if not invariant:
-            text += (
-                ": none of these is unchanged by rescaling nodes, so this order can "
-            )
-            text += "be turned round without changing either network's function."
-        elif not others:
-            text += ": all of these are unchanged by rescaling nodes."
-        else:
-            text += (
-                f"; only {', '.join(invariant)} cannot be changed by rescaling nodes."
-            )
-        lines.append(
-            {"name": name, "measures": [m.measure for m in members], "text": text}
+    return [
+        {
+            "name": name,
+            "measures": [row.measure for row in camp],
+            "text": f"'{name}' is flatter by {_listed(camp)}{_weight(camp)}",
+        }
+        for name, camp in camps.items()
+    ]
+
+
+def _listed(rows: list[ComparisonRow]) -> str:
+    return ", ".join(row.measure for row in rows)
+
+
+def _weight(camp: list[ComparisonRow]) -> str:
+    """How much an order says: as much as the invariant measures behind it."""
+    invariant = [row for row in camp if Kind.NODE_RESCALE in row.invariant_to]
+    if not invariant:
+        return (
+            ": none of these is unchanged by rescaling nodes, so this order can be turned "
+            "round without changing either network's function."
         )
-    return lines
+    if len(invariant) == len(camp):
+        return ": all of these are unchanged by rescaling nodes."
+    return f"; only {_listed(invariant)} cannot be changed by rescaling nodes."

@@ -1,18 +1,23 @@
-"""Anything a user has, as batches that can be read again and again."""
+"""Anything a user has, as batches that can be read again and again.
+
+A *sample* is one entry along the first dimension that all tensors of a batch share: see
+`samples_in` and `take`. A *row* is what a loss averages over, which may be more or less:
+see `flatgauge.losses.counting`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader, Dataset
 
 from flatgauge.errors import DataError
 from flatgauge.memory import memory_budget
+from flatgauge.nested import made_of_tensors, map_nested, tensors_in
 
 LABELS = "labels"
 
@@ -119,75 +124,56 @@ class Batches:
         )
 
 
-def map_nested(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """Apply `function` to every tensor inside tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, PackedSequence):
-        return value._replace(data=function(value.data))
-    if isinstance(value, Mapping):
-        return {key: map_nested(function, item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_nested(function, item) for item in value))
-    if isinstance(value, tuple | list):
-        return type(value)(map_nested(function, item) for item in value)
-    return value
+# By index of a batch: which of its samples, or None for the whole batch.
+ChosenSamples = Mapping[int, list[int] | None]
 
 
-def tensors_in(value: Any) -> list[Tensor]:
-    """Every tensor inside tuples, lists and mappings, in order."""
-    found: list[Tensor] = []
+class Part:
+    """Some samples of some batches, or of a part of them, read anew each time."""
 
-    def collect(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
+    def __init__(self, batches: Batches | Part, rows: ChosenSamples):
+        self.source = batches.source
+        self._batches = batches
+        self._rows = rows
 
-    map_nested(collect, value)
-    return found
+    def held(self) -> None:
+        """No copies are kept."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        chosen = (batch for batch in self._batches if batch.index in self._rows)
+        for index, batch in enumerate(chosen):
+            rows = self._rows[batch.index]
+            part = batch if rows is None else take(batch, rows)
+            yield replace(part, index=index)
 
 
-def made_of_tensors(value: Any) -> bool:
-    """Whether nothing but tensors is inside tuples, lists and mappings."""
-    if isinstance(value, PackedSequence):
-        return False
-    if isinstance(value, Mapping):
-        return all(made_of_tensors(item) for item in value.values())
-    if isinstance(value, tuple | list):
-        return all(made_of_tensors(item) for item in value)
-    return value is None or isinstance(value, Tensor)
+def leading_size(value: Any) -> int | None:
+    """The leading dimension that all tensors share; None where they share none."""
+    lengths = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors_in(value)}
+    return lengths.pop() if len(lengths) == 1 and -1 not in lengths else None
+
+
+def samples_in(batch: Batch) -> int | None:
+    """The number of samples of a batch; None where it cannot be cut into them."""
+    return leading_size(batch.whole) if made_of_tensors(batch.whole) else None
+
+
+def take(batch: Batch, index: slice | list[int] | Tensor) -> Batch:
+    """Some samples of a batch."""
+    return map_batch(lambda t: t[index], batch)
 
 
 def few_samples(batch: Batch, count: int) -> Batch:
     """The first samples of a batch, or the whole where its layout is not plain."""
     if leading_size(batch.whole) is None:
         return batch
-    return map_batch(lambda t: t[:count], batch)
-
-
-def leading_size(value: Any) -> int | None:
-    """The leading dimension that all tensors share; None where they share none."""
-    tensors = tensors_in(value)
-    lengths = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors}
-    return lengths.pop() if len(lengths) == 1 and -1 not in lengths else None
+    return take(batch, slice(0, count))
 
 
 def map_batch(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
     """Apply `function` to every tensor of a batch."""
     parts = (batch.whole, batch.inputs, batch.targets)
     return Batch(batch.index, *(map_nested(function, part) for part in parts))
-
-
-def concatenated(values: list[Any]) -> Any:
-    """Tensors of equal structures, one after the other along their first dimension."""
-    first = values[0]
-    if isinstance(first, Tensor):
-        return torch.cat(values)
-    if isinstance(first, Mapping):
-        return {key: concatenated([v[key] for v in values]) for key in first}
-    if first is None:
-        return None
-    items = [concatenated(list(parts)) for parts in zip(*values, strict=True)]
-    return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
 
 
 def _check_dense(tensor: Tensor) -> None:

@@ -7,9 +7,7 @@ experiments, nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -20,18 +18,16 @@ from flatgauge.comparison import Comparison, compare
 from flatgauge.datasets import digits
 from flatgauge.landscapes import landscape
 from flatgauge.objective import Objective
+from flatgauge.progress import Progress
 from flatgauge.results import Report
 from flatgauge.spectrum import spectral_density, spectrum_data
 from flatgauge.tables import format_value, table
 from flatgauge.vectors import generator
 
 TRAIN = 1200
-PAGE = "flatgauge-demo.html"
 UNMOVED = 1e-6
 BATCHES = {"small batch": 16, "large batch": 1200}
 EPOCHS = {"small batch": 60, "large batch": 1500}
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,13 @@ def demonstrate(progress: Progress | None = None) -> Demonstration:
         landscape(one, normalize="layer", points=31).to_dict() | {"title": name}
         for name, one in objectives.items()
     ]
-    checked.report.extras.update(
+    report = checked.report.with_extras(
         comparison=comparison.to_dict(),
         spectrum=spectrum_data(density),
         landscapes=slices,
         accuracies=accuracies,
     )
-    return Demonstration(accuracies, comparison, checked, checked.report)
+    return Demonstration(accuracies, comparison, checked, report)
 
 
 def summary(found: Demonstration) -> str:
@@ -132,9 +128,3 @@ def _moved(ratio: float | None) -> str:
     if ratio is None:
         return "-"
     return "the same" if abs(ratio - 1) < UNMOVED else f"× {ratio:.3g}"
-
-
-def write_page(found: Demonstration, path: str | Path = PAGE) -> Path:
-    """Write the page and return where it is."""
-    found.report.to_html(path)
-    return Path(path).resolve()

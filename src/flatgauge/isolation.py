@@ -24,6 +24,7 @@ from torch.utils import checkpoint
 from torch.utils.data import DataLoader
 
 from flatgauge.errors import ModelError
+from flatgauge.nested import tensors_in
 from flatgauge.vectors import graph_nodes
 
 # Marks the copy of a tensor that a model keeps and that was computed from others.
@@ -46,7 +47,7 @@ def private_copy(model: nn.Module) -> nn.Module:
     cached = {
         id(tensor): tensor.detach().clone()
         for module in model.modules()
-        for tensor in _plain_tensors(vars(module))
+        for tensor in tensors_in(vars(module))
         if tensor.grad_fn is not None
     }
     stale = list(cached.values())
@@ -98,15 +99,6 @@ def check_private(total: Tensor, model: nn.Module) -> None:
                 "not the copy that is measured: use the model that forward= is given, "
                 "and read parameters as attributes of their modules."
             )
-
-
-def _plain_tensors(value: object) -> Iterator[Tensor]:
-    """The tensors inside lists, tuples and dictionaries, at any depth."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _plain_tensors(item)
 
 
 @contextmanager

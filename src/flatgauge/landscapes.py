@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.compose import Scaled
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.operator import Scaled
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.objective import Objective
 from flatgauge.results import plain

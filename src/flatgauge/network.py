@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from flatgauge.data import Batch, tensors_in
+from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
+from flatgauge.nested import tensors_in
 from flatgauge.placement import chosen_parameters, placement
 from flatgauge.vectors import Params, graph_nodes
 

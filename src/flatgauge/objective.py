@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from flatgauge.data import Batch, Batches
+from flatgauge.data import Batch, Batches, ChosenSamples, Part
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
+from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
-from flatgauge.parts import Part, Rows
-from flatgauge.passes import Pass, Watch, in_time, run_pass, summed
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
+from flatgauge.sums import MeanLoss, Watch, in_time, mean_loss, summed
 from flatgauge.units import survey
 from flatgauge.vectors import (
     Params,
@@ -33,6 +33,8 @@ from flatgauge.vectors import (
 
 T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
+# What an objective has by its loss; its rows are what the loss averages over.
+OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 
 class Objective:
@@ -41,8 +43,8 @@ class Objective:
     The model is copied, so yours is never touched and may go on training. A batch
     counts by its samples, a token-level batch by its valid targets (-100 is ignored),
     so that other batch sizes give the same number. Outputs of a causal language model
-    (a Hugging Face model that can generate and is no encoder-decoder, with one label
-    a token) are shifted by one, unless `forward` is given.
+    (a Hugging Face model that can generate and is no encoder-decoder, with one
+    label per token) are shifted by one, unless `forward` is given.
 
     Where samples influence each other's losses (batch statistics in train mode, a
     contrastive loss), `coupled` is true: L is the mean over the batches as given, and
@@ -54,7 +56,7 @@ class Objective:
             of tensors. A batch is (inputs, targets) or a mapping with "labels"; inputs
             that are a tuple or a mapping become several arguments of the model.
         loss: "cross-entropy", "mse", "normalized-cross-entropy", or a callable
-            (outputs, targets) that returns the mean over the batch or a value a sample.
+            (outputs, targets) that returns the mean over the batch or a value per sample.
         batch_size: for tensors and Datasets.
         device: where to compute; the model's own device if None.
         dtype: torch.float32 or torch.float64; the model's own if None.
@@ -106,7 +108,9 @@ class Objective:
             any_batch=forward is not None and not isinstance(loss, str),
         )
         self.parameters: Params = self.network.parameters
-        self._facts: dict[str, Any] = {}
+        # What has been found out: see `flatgauge.memo`.
+        self.facts: Facts = {}
+        self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
         check_finite_parameters(self.parameters)
         self._survey(loss)
@@ -131,7 +135,7 @@ class Objective:
     def value(self) -> float:
         """L(θ), accumulated in float64."""
         if self._value is None:
-            self._value = self._pass(self.loss, 0).value
+            self._value = self._mean(self.loss, 0).value
         return self._value
 
     def gradient(self) -> Params:
@@ -148,13 +152,16 @@ class Objective:
         return gradient
 
     def at(self, params: Params) -> Objective:
-        """The same objective at another point."""
+        """The same objective at another point.
+
+        Facts are forgotten; what was seen of the loss and of the data is not looked at
+        again.
+        """
         moved = self._clone()
         checked = check_like(params, self.parameters)
         # Copies: changing the given tensors later must not move this point.
         moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
         check_finite_parameters(moved.parameters)
-        moved._facts = {}
         return moved
 
     def model(self) -> nn.Module:
@@ -162,7 +169,7 @@ class Objective:
         return self.network.model_at(self.parameters)
 
     def with_model(self, model: nn.Module) -> Objective:
-        """Another model on the same data and loss.
+        """Another model on the same data and loss, of which no facts are known.
 
         Its parameters are those of the same names, else those that require gradients.
         """
@@ -173,14 +180,13 @@ class Objective:
         changed.network = self.network.with_model(model, names)
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
-        changed._facts = {}
         if changed.parameters.keys() != self.parameters.keys():
             changed._survey(self.loss)
         changed._check_sound(model)
         return changed
 
     def in_double(self) -> Objective:
-        """With its network in float64; batches stay as they are: convert what you use."""
+        """With its network in float64, and no facts; batches stay: convert what you use."""
         changed = self._clone()
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
@@ -189,26 +195,48 @@ class Objective:
         return changed
 
     def with_loss(self, loss: LossLike) -> Objective:
-        """The same model, data and point under another loss."""
+        """The same model, data and point under another loss.
+
+        Facts of the network are shared: what either finds out, both know.
+        """
         changed = self._clone()
+        changed.network_facts = self.network_facts
         changed._survey(loss)
         if not isinstance(changed.loss, RowLoss):
             changed._check_sound(self.network.model)
         return changed
 
+    def without_loss(self) -> Objective:
+        """The same without its loss, and without all that a loss decides.
+
+        What is not there cannot be read: that is for facts of the network.
+        """
+        bare = self._clone()
+        bare.network_facts, bare._others = self.network_facts, self._others
+        for name in OF_THE_LOSS:
+            bare.__dict__.pop(name, None)
+        return bare
+
     def in_batches(self, batches: list[Batch]) -> Objective:
-        """The same objective, to be read in other batches of the same rows."""
+        """The same objective, to be read in other batches of the same rows.
+
+        Facts of the network are shared.
+        """
         changed = self._clone()
+        changed.network_facts = self.network_facts
         changed._others, changed._value = batches, self._value
         return changed
 
-    def part(self, rows: Rows) -> Objective:
-        """The same objective on some samples of some batches: see `parts.Part`."""
+    def part(self, rows: ChosenSamples) -> Objective:
+        """The same objective on some samples of some batches: see `data.Part`.
+
+        It starts with the facts of the network that are known; what it finds out first
+        need not hold for the other samples, and is not told.
+        """
         changed = self._clone()
+        changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
-        seen = changed._pass(self.loss, 0)
-        changed._value, changed.batch_sizes = seen.value, seen.sizes
-        changed.sample_count = seen.rows
+        changed._count(changed._mean(self.loss, 0))
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -223,7 +251,7 @@ class Objective:
         )
 
     def sum(self, term: Callable[[Batch], T]) -> T:
-        """Σ term(batch) over the data: see `passes.summed` for what can be added up."""
+        """Σ term(batch) over the data: see `sums.summed` for what can be added up."""
         with self.isolated():
             return summed(map(term, in_time(self.batches())))
 
@@ -252,33 +280,34 @@ class Objective:
         """The sum of the losses of one batch, differentiable in `params`."""
         return self.loss.sum(*self.evaluate(params, batch))
 
-    def once(self, key: str, compute: Callable[[], Any]) -> Any:
-        """A fact about the network at this point, found out once.
-
-        Where it is about the loss, too, the key must name that.
-        """
-        if key not in self._facts:
-            self._facts[key] = compute()
-        return self._facts[key]
+    def __getstate__(self) -> dict[str, Any]:
+        # Facts are found out again: functions and what they were given name them.
+        return {**self.__dict__, "facts": {}, "network_facts": {}}
 
     def _clone(self) -> Objective:
+        """A copy without facts, not even its value: who hands them on, says so."""
         twin = object.__new__(Objective)
         twin.__dict__.update(self.__dict__)
         twin._value = twin._others = None
+        twin.facts, twin.network_facts = {}, {}
         return twin
 
-    def _pass(self, loss: Loss, seed: int, watch: Watch | None = None) -> Pass:
-        """One pass over the data, without derivatives."""
+    def _mean(self, loss: Loss, seed: int, watch: Watch | None = None) -> MeanLoss:
+        """The mean of a loss over the data, without derivatives."""
         with self.isolated(seed), self.network.watched(watch is not None):
             evaluate = partial(self.evaluate, self.parameters)
-            return run_pass(self.batches(), evaluate, loss, watch)
+            return mean_loss(self.batches(), evaluate, loss, watch)
 
     def _survey(self, loss: LossLike) -> None:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
-        found = survey(self._pass, resolve_loss(loss), self.network, self.parameters)
-        self.loss, self.coupled = found.loss, found.coupled
-        self.batch_sizes, self.sample_count = found.sizes, sum(found.sizes)
-        self._value: float | None = found.value
+        given = resolve_loss(loss)
+        found = survey(self._mean, given, self.network, self.parameters)
+        self.loss, self.coupled, seen = found
+        self._count(seen)
+
+    def _count(self, seen: MeanLoss) -> None:
+        self._value: float | None = seen.value
+        self.batch_sizes, self.sample_count = seen.sizes, seen.rows
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""

@@ -11,7 +11,7 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
-from flatgauge.requests import Plan
+from flatgauge.requests import PlannedMeasure
 from flatgauge.vectors import gradient_of
 
 # A gradient is timed again, since the first one also warms up, and the model is looked at,
@@ -82,7 +82,7 @@ def cheap_first(expected: Mapping[str, Expected | None]) -> list[str]:
 
 
 def expected_seconds(
-    work: Workbench, plans: Mapping[str, Plan]
+    work: Workbench, plans: Mapping[str, PlannedMeasure]
 ) -> Iterator[tuple[str, Expected | None]]:
     """By request, the gradients that it takes, times the time of one."""
     gradient = gradient_seconds(work.objective)

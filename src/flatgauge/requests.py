@@ -23,7 +23,7 @@ DEFAULT = (
 )
 REQUEST = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<options>[^\[\]]*)\])?")
 
-Plan = tuple[MeasureInfo, dict[str, Any]]
+PlannedMeasure = tuple[MeasureInfo, dict[str, Any]]
 
 
 def asked_for(requests: Sequence[str | Sequence[str]]) -> list[str]:
@@ -44,7 +44,7 @@ def asked_for(requests: Sequence[str | Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def planned(request: str, options: Mapping[str, Mapping[str, Any]]) -> Plan:
+def planned(request: str, options: Mapping[str, Mapping[str, Any]]) -> PlannedMeasure:
     """The measure that a request names, and all of its options."""
     match = REQUEST.fullmatch(request)
     if match is None:
@@ -80,7 +80,7 @@ def parse_value(text: str) -> Any:
 
 def check_names(
     options: Mapping[str, Mapping[str, Any]],
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, PlannedMeasure],
 ) -> None:
     """Refuse options of measures that are not known, or were not asked for."""
     asked = {info.name for info, _ in plans.values()}

@@ -21,15 +21,17 @@ from dataclasses import dataclass
 
 import torch
 
-from flatgauge.data import leading_size, made_of_tensors
+from flatgauge.data import samples_in
 from flatgauge.errors import DataError, OptionError
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
 
-# By how much the losses of halves may differ from that of the whole, relatively.
-AGREEMENT = {torch.float64: 1e-6, torch.float32: 1e-3}
-# The same in roundings, for losses that are as good as 0.
-ROUNDINGS = 16
+# By how much the losses of halves may differ from that of the whole, relatively: ten and
+# more times what batches of other sizes change by rounding, and less than what a sample
+# that is counted twice, or not at all, does in data of a thousand.
+HALVES_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+# The same in units in the last place of 1, for losses that are as good as 0.
+HALVES_ROUNDINGS = 16
 
 Unit = tuple[int, int | None]
 
@@ -93,14 +95,14 @@ class Splits:
         whole, rows = self.objective.value(), self.objective.sample_count
         together = sum(half.value() * half.sample_count for half in halves)
         counted = sum(half.sample_count for half in halves)
-        close = AGREEMENT[self.objective.dtype]
+        close = HALVES_TOLERANCE[self.objective.dtype]
         rounding = torch.finfo(self.objective.dtype).eps
         if counted != rows or not math.isclose(
-            together / rows, whole, rel_tol=close, abs_tol=ROUNDINGS * rounding
+            together / rows, whole, rel_tol=close, abs_tol=HALVES_ROUNDINGS * rounding
         ):
             raise DataError(
                 "the losses of two halves do not add up to that of all the data, so that "
-                "they are not halves of it: give batches with one row a sample."
+                "they are not halves of it: give batches with one row per sample."
             )
         return Split(halves)
 
@@ -119,10 +121,7 @@ class Splits:
 def _units(objective: Objective) -> tuple[str, list[Unit]]:
     """What can be chosen, as (batch, row); a row of None is the whole batch."""
     with objective.isolated():
-        lengths = [
-            leading_size(batch.whole) if made_of_tensors(batch.whole) else None
-            for batch in objective.batches()
-        ]
+        lengths = [samples_in(batch) for batch in objective.batches()]
     if objective.coupled or None in lengths:
         return "batches", [(index, None) for index in range(len(lengths))]
     return "samples", [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from html import escape
 from pathlib import Path
@@ -18,34 +18,13 @@ from typing import Any
 from flatgauge.errors import FlatgaugeError
 from flatgauge.files import write_text
 from flatgauge.tables import format_value, table
+from flatgauge.vocabulary import Status as Status
 
 SCHEMA = "flatgauge-report-1"
+"""Raised where a field changes its meaning; a file without newer fields still opens."""
 
-
-class Status(Enum):
-    """How far a number can be trusted; the text says what to do about it."""
-
-    EXACT = "Computed exactly, up to rounding."
-    CONVERGED = "Converged to the requested tolerance."
-    ESTIMATED = "A random estimate that met its target; quote it with its uncertainty."
-    NOT_CONVERGED = (
-        "Stopped before the tolerance was met: raise the number of steps or probes, "
-        "or ask for less."
-    )
-    BIASED = (
-        "A random estimate with a known bias that its uncertainty does not cover: "
-        "compare such values only when they were computed alike."
-    )
-    NOT_APPLICABLE = "Not defined for this model, loss or data."
-    FAILED = (
-        "Broke off with an error, which the message gives: there is no number, and the "
-        "others are not affected."
-    )
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the value can be quoted as it stands, with its uncertainty."""
-        return self in (Status.EXACT, Status.CONVERGED, Status.ESTIMATED)
+Plain = Mapping[str, Any]
+"""What JSON holds: strings, numbers, lists and dictionaries."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +86,8 @@ class Measurement:
             bound (details["bound"] is "lower") it is rounding alone.
         details: parts and by-products, such as contributions by layer.
         options: every option with the value that was used.
+        loss: the name of the loss that the measure saw: the objective's own, or the
+            surrogate that its options chose.
         cost: what it took.
         provenance: what it was measured on.
         data_uncertainty: the standard error over samples of the data, where it was asked
@@ -120,6 +101,7 @@ class Measurement:
     uncertainty: float | None
     details: dict[str, Any]
     options: dict[str, Any]
+    loss: str
     cost: Cost
     provenance: Provenance
     data_uncertainty: float | None = None
@@ -132,11 +114,30 @@ class Measurement:
             )
 
     @property
+    def is_lower_bound(self) -> bool:
+        """Whether the truth may be larger than the number, by what nobody knows."""
+        return self.details.get("bound") == "lower"
+
+    @property
+    def two_sided(self) -> float | None:
+        """The uncertainty to both sides, which a lower bound does not have."""
+        return None if self.is_lower_bound else self.uncertainty
+
+    @property
+    def error_bar(self) -> float:
+        """What the number can be off by, when it is compared with another of its kind.
+
+        That is its uncertainty; for a lower bound, whose uncertainty is rounding alone,
+        also how far apart the searches for it ended.
+        """
+        spread = self.details["bound_spread"] if self.is_lower_bound else 0.0
+        return max(self.uncertainty or 0.0, spread)
+
+    @property
     def shown(self) -> str:
         """The number for people; a lower bound has no error bar on both sides."""
-        lower = self.details.get("bound") == "lower"
-        error = None if lower else self.uncertainty
-        shown = ("≥ " if lower else "") + format_value(self.value, error)
+        bound = "≥ " if self.is_lower_bound else ""
+        shown = bound + format_value(self.value, self.two_sided)
         if self.value is None or self.data_uncertainty is None:
             return shown
         return f"{shown} ± {self.data_uncertainty:.1g} (data)"
@@ -146,10 +147,14 @@ class Measurement:
         return {**asdict(self), "status": self.status.name}
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_dict`."""
+    def from_dict(cls, plain: Plain) -> Measurement:
+        """The inverse of `to_dict`; old files name a surrogate's loss in the details."""
+        named = plain["details"].get("loss")
         return cls(
             **{
+                "loss": named
+                if isinstance(named, str)
+                else plain["provenance"]["loss"],
                 **plain,
                 "status": Status[plain["status"]],
                 "cost": Cost(**plain["cost"]),
@@ -181,8 +186,12 @@ class Report:
     def __len__(self) -> int:
         return len(self.measurements)
 
+    def with_extras(self, **extras: Any) -> Report:
+        """The same report with more plain data for the page; this one stays as it is."""
+        return replace(self, extras={**self.extras, **extras})
+
     def rows(self) -> list[dict[str, Any]]:
-        """One flat row a measurement, for a table or a data frame."""
+        """One flat row for each measurement, for a table or a data frame."""
         return [
             {
                 "measure": key,
@@ -204,8 +213,7 @@ class Report:
             f"{self.provenance.loss_value:.6g}"
         )
         cells = [
-            (key, one.shown, one.status.name.lower())
-            for key, one in self.measurements.items()
+            (key, one.shown, one.status.word) for key, one in self.measurements.items()
         ]
         broken = [
             f"{key}: {one.message}"
@@ -225,7 +233,7 @@ class Report:
         }
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Report:
+    def from_dict(cls, plain: Plain) -> Report:
         """The inverse of `to_dict`."""
         if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA:
             raise FlatgaugeError(

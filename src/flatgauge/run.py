@@ -25,11 +25,10 @@ from flatgauge.errors import (
 )
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
-from flatgauge.requests import DEFAULT as DEFAULT
-from flatgauge.requests import Plan, asked_for, check_names, planned
-from flatgauge.requests import parse_value as parse_value
+from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
@@ -114,7 +113,7 @@ def measure(
 
 def _resampled(
     objective: Objective,
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, PlannedMeasure],
     found: Mapping[str, Measurement],
     schedule: Schedule,
     resamples: int,
@@ -169,13 +168,12 @@ def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
 
 def claims_of(found: Measurement) -> frozenset[str]:
     """What this very number claims to be invariant to."""
-    seen = str(found.details.get("loss", found.provenance.loss))
-    return find_measure(found.measure).invariant_to(found.options, seen)
+    return find_measure(found.measure).invariant_to(found.options, found.loss)
 
 
 def _measure_one(
     work: Workbench,
-    plan: Plan,
+    plan: PlannedMeasure,
     provenance: Provenance,
     turn: Callable[[Callable[[], Outcome]], Outcome],
 ) -> Measurement:
@@ -195,6 +193,7 @@ def _measure_one(
         uncertainty=outcome.uncertainty,
         details=plain(outcome.details),
         options=plain(options),
+        loss=outcome.loss or provenance.loss,
         cost=cost,
         provenance=provenance,
     )
@@ -212,7 +211,7 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
         return Outcome(None, Status.FAILED, _in_words(error))
     if found.value is not None and not math.isfinite(found.value):
         message = f"It came out as {found.value}, which is no result: {REPORT_IT}."
-        return Outcome(None, Status.FAILED, message, details=found.details)
+        return Outcome(None, Status.FAILED, message, None, found.details, found.loss)
     return found
 
 
@@ -237,7 +236,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
         dtype=str(objective.dtype).removeprefix("torch."),
         model=type(objective.network.model).__name__,
         parameters=size(objective.parameters),
-        fingerprint=objective.once("fingerprint", lambda: _fingerprint(objective)),
+        fingerprint=_fingerprint(objective),
         loss=objective.loss.name,
         loss_value=objective.value(),
         mode=objective.network.mode,
@@ -251,6 +250,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
     )
 
 
+@once_per_network
 def _fingerprint(objective: Objective) -> str:
     """The beginning of a SHA-256 of names and parameters."""
     digest = hashlib.sha256()

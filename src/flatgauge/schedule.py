@@ -20,7 +20,7 @@ from flatgauge.planning import (
     expected_seconds,
 )
 from flatgauge.progress import Lines, Observer, Progress
-from flatgauge.requests import Plan
+from flatgauge.requests import PlannedMeasure
 from flatgauge.results import Status
 
 # The share of a budget that may go into the plan itself.
@@ -58,7 +58,7 @@ class Schedule:
     def __init__(
         self,
         work: Workbench,
-        plans: Mapping[str, Plan],
+        plans: Mapping[str, PlannedMeasure],
         budget: float | None,
         progress: Progress | bool | None,
     ):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.blame import Calls
-from flatgauge.data import Batch, concatenated, leading_size, map_batch, tensors_in
+from flatgauge.data import Batch, leading_size, map_batch
 from flatgauge.differences import directions, examine, moved
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
@@ -25,6 +25,7 @@ from flatgauge.kernels.convolution import OwnConvolutions
 from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.losses import Loss
 from flatgauge.memory import free_memory
+from flatgauge.nested import concatenated, tensors_in
 from flatgauge.network import Network
 from flatgauge.quotients import Verdict
 from flatgauge.vectors import Params, size, unused_in

@@ -17,16 +17,18 @@ from flatgauge.curvature.output_layer import output_layer
 from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.symmetry import Group, symmetries
-from flatgauge.symmetry.attention import (
+from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     transform_query_key,
     transform_value_output,
 )
-from flatgauge.symmetry.branch import split_branches
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.head_matrices import random_gl
-from flatgauge.symmetry.permute import permutable_layers, permute_units
+from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.output import Axes, scale_output, shift_output
+from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
 from flatgauge.vectors import generator
+from flatgauge.vocabulary import Kind
 
 Move = Callable[[int, float], Objective]
 
@@ -78,19 +80,19 @@ def families(objective: Objective) -> list[Family]:
         offer(kind, _rescaling(objective, group, kind), complete=group.complete)
     joint = symmetries(objective, batchnorm="joint")
     if joint.approximate_dimension > joint.dimension:
-        offer("node-rescale", _rescaling(objective, joint, None), exact=False)
+        offer(Kind.NODE_RESCALE, _rescaling(objective, joint, None), exact=False)
     attention = _attention_layouts(objective)
     if attention:
-        offer("attention-gl", _attention(objective, attention))
+        offer(Kind.ATTENTION_GL, _attention(objective, attention))
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
         if permutable_layers(chain):
-            offer("permutation", _permutation(objective, chain))
-        offer("branch-split", _branches(objective))
+            offer(Kind.PERMUTATION, _permutation(objective, chain))
+        offer(Kind.BRANCH_SPLIT, _branches(objective))
     axes = output_layer(objective)
     if axes:
-        offer("output-shift", _output_shift(objective, axes))
-        offer("output-scale", _output_scale(objective, axes))
+        offer(Kind.OUTPUT_SHIFT, _output_shift(objective, axes))
+        offer(Kind.OUTPUT_SCALE, _output_scale(objective, axes))
     return found
 
 
@@ -134,32 +136,27 @@ def _permutation(objective: Objective, chain: Chain) -> Move:
     return move
 
 
-def _output_shift(objective: Objective, axes: dict[str, int]) -> Move:
+def _output_shift(objective: Objective, axes: Axes) -> Move:
     def move(seed: int, spread: float) -> Objective:
         random = generator(seed)
-
-        def shifted(tensor: Tensor, axis: int) -> Tensor:
-            shape = [1 if i == axis else n for i, n in enumerate(tensor.shape)]
-            step = torch.randn(shape, generator=random, dtype=tensor.dtype)
-            size = tensor.square().mean().sqrt()
-            return tensor + spread * size * step.to(tensor.device)
-
-        params = objective.parameters
-        return objective.at(
-            {n: shifted(t, axes[n]) if n in axes else t for n, t in params.items()}
-        )
+        params, steps = objective.parameters, {}
+        for name, tensor in params.items():
+            if name in axes:
+                shape = list(tensor.shape)
+                shape[axes[name]] = 1
+                step = torch.randn(shape, generator=random, dtype=tensor.dtype)
+                size = tensor.square().mean().sqrt()
+                steps[name] = spread * size * step.to(tensor.device)
+        return objective.at(shift_output(params, axes, steps))
 
     return move
 
 
-def _output_scale(objective: Objective, axes: dict[str, int]) -> Move:
+def _output_scale(objective: Objective, axes: Axes) -> Move:
     def move(seed: int, spread: float) -> Objective:
         draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
         factor = float(torch.exp(spread * draw))
-        params = objective.parameters
-        return objective.at(
-            {n: t * factor if n in axes else t for n, t in params.items()}
-        )
+        return objective.at(scale_output(objective.parameters, axes, factor))
 
     return move
 

@@ -7,8 +7,13 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.compose import Composed, Compressed, Scaled, Shifted
-from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.curvature.operator import (
+    Composed,
+    Compressed,
+    DenseOperator,
+    Scaled,
+    SymmetricOperator,
+)
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.errors import VectorError
 from flatgauge.vectors import add, dot, gaussian, generator, map_tensors, ravel, scale
@@ -49,7 +54,6 @@ OPERATORS = {
     "fisher-true": lambda: fg.Fisher(CASES["gpt"].objective(), "true"),
     "fisher-sampled": lambda: fg.Fisher(CASES["mlp"].objective(), "true", samples=3),
     "scaled": scaled,
-    "shifted": lambda: Shifted(hessian("mlp"), -0.5),
     "compressed": lambda: Compressed(hessian("mlp"), keep_weights),
 }
 

@@ -5,9 +5,14 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
-from flatgauge.curvature.compose import Block, Compressed, Scaled, Shifted
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
+from flatgauge.curvature.operator import (
+    Block,
+    Compressed,
+    DenseOperator,
+    Scaled,
+    SymmetricOperator,
+)
 from flatgauge.errors import NonFiniteError
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import (
@@ -42,12 +47,6 @@ def test_scales_may_broadcast():
     assert_close(Scaled(operator, scales).to_dense(), diagonal @ dense @ diagonal)
 
 
-def test_shifted():
-    _, operator, dense = parts()
-    expected = dense + 0.7 * torch.eye(dense.shape[0]).double()
-    assert_close(Shifted(operator, 0.7).to_dense(), expected)
-
-
 def test_compressed():
     objective, operator, dense = parts()
     unit = gaussian(objective.parameters, generator(0))
@@ -73,11 +72,11 @@ def test_block(kind):
 
 def test_products_are_counted_at_both_levels():
     objective, operator, _ = parts()
-    shifted = Shifted(operator, 1.0)
-    shifted @ [objective.parameters] * 3
-    assert (shifted.products, operator.products) == (1, 1)
-    shifted @ ([objective.parameters] * 3)
-    assert (shifted.products, operator.products) == (4, 4)
+    scaled = Scaled(operator, objective.parameters)
+    scaled @ [objective.parameters] * 3
+    assert (scaled.products, operator.products) == (1, 1)
+    scaled @ ([objective.parameters] * 3)
+    assert (scaled.products, operator.products) == (4, 4)
 
 
 def test_rounding_is_that_of_the_operator_inside():
@@ -85,11 +84,10 @@ def test_rounding_is_that_of_the_operator_inside():
         rounding = 0.125
 
     inside = Coarse(torch.eye(2))
-    scales = {"x": torch.ones(2)}
-    for outside in (Scaled(inside, scales), Shifted(inside, 1.0)):
-        assert outside.rounding == 0.125
+    scaled = Scaled(inside, {"x": torch.ones(2)})
+    assert scaled.rounding == 0.125
     assert Compressed(inside, lambda vector: vector).rounding == 0.125
-    assert largest_eigenvalue(Shifted(inside, 1.0)).error_bound >= 0.125
+    assert largest_eigenvalue(scaled).error_bound >= 0.125
 
 
 class Partly(SymmetricOperator):
@@ -109,7 +107,6 @@ class Partly(SymmetricOperator):
     [
         (Partly(), r"the odd product with respect to 'bad' is not finite"),
         (Scaled(Partly(), Partly().space), r"'bad' is not finite"),
-        (Shifted(Partly(), 1.0), r"'bad' is not finite"),
         (
             Compressed(Partly(), lambda v: scale(v, float(ravel(v).sum()))),
             "a projected product is not finite",

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.cases import CASES, NETWORK_CASES, assert_close, known, known_network
+from support.dense import dense_diagonal, dense_fisher, dense_gauss_newton
 from torch import nn
 
 import flatgauge as fg
@@ -42,10 +43,10 @@ def test_softmax_regression_has_a_closed_form():
         a = p[i] - F.one_hot(y[i], 3)
         empirical += torch.kron(torch.outer(a, a), square) / 5
     assert_close(dense.dense_hessian(objective), expected)
-    assert_close(dense.dense_gauss_newton(objective), expected)
-    assert_close(dense.dense_fisher(objective, "true"), expected)
-    assert_close(dense.dense_fisher(objective), empirical)
-    assert_close(ravel(dense.dense_diagonal(objective)), expected.diagonal())
+    assert_close(dense_gauss_newton(objective), expected)
+    assert_close(dense_fisher(objective, "true"), expected)
+    assert_close(dense_fisher(objective), empirical)
+    assert_close(ravel(dense_diagonal(objective)), expected.diagonal())
 
 
 def test_sizes_and_losses_that_are_refused():
@@ -54,6 +55,6 @@ def test_sizes_and_losses_that_are_refused():
         dense.dense_hessian(big)
     given = CASES["mlp"].objective(lambda f, y: f.square().mean())
     with pytest.raises(LossError, match="named loss"):
-        dense.dense_gauss_newton(given)
+        dense_gauss_newton(given)
     with pytest.raises(OptionError, match="enumerates classes"):
-        dense.dense_fisher(CASES["mlp"].objective("mse"), "true")
+        dense_fisher(CASES["mlp"].objective("mse"), "true")

@@ -11,11 +11,11 @@ from support.affine_networks import (
     image,
 )
 from support.cases import CASES, assert_close, mlp
+from support.dense import dense_diagonal, dense_gauss_newton
 from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import taps
-from flatgauge.curvature.dense import dense_diagonal, dense_gauss_newton
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.vectors import ravel
 

@@ -10,9 +10,9 @@ from support.cases import (
     known_network,
     random_vector,
 )
+from support.dense import dense_fisher
 
 import flatgauge as fg
-from flatgauge.curvature.dense import dense_fisher
 from flatgauge.errors import LossError, OptionError
 from flatgauge.vectors import dot, ravel
 
@@ -109,5 +109,5 @@ def test_options_that_are_refused(options, words):
 
 def test_a_callable_loss_is_refused():
     objective = CASES["mlp"].objective(lambda f, y: (f - y).square().mean())
-    with pytest.raises(LossError, match=r"a loss a row.*use a named loss"):
+    with pytest.raises(LossError, match=r"a loss per row.*use a named loss"):
         fg.Fisher(objective)

@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.cases import CASES, assert_close, mlp, random_vector
+from support.dense import dense_gauss_newton
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.dense import dense_gauss_newton, dense_hessian
+from flatgauge.curvature.dense import dense_hessian
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.errors import LossError
 from flatgauge.vectors import add, ravel

@@ -16,7 +16,7 @@ from flatgauge.data import map_batch
 from flatgauge.memory import SavedBytes
 
 X, Y = CASES["mlp"].data(50)
-TRUTH = ROUTES["double-backward"]
+TRUTH = ROUTES["double-backward"]()
 BUDGET = 2**30
 
 

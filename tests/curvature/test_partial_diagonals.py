@@ -8,8 +8,8 @@ from support.clocks import Clock
 
 import flatgauge as fg
 from flatgauge import deadline
-from flatgauge.curvature.block_traces import block_traces
-from flatgauge.curvature.diagonal_methods import hutchinson_replicates
+from flatgauge.curvature.diagonal import hutchinson_diagonals
+from flatgauge.curvature.diagonal_methods import block_traces
 from flatgauge.measures.workbench import Workbench
 from flatgauge.vectors import add, norm
 
@@ -31,20 +31,20 @@ def hessian(monkeypatch) -> fg.Hessian:
 
 
 def test_replicates_take_turns(hessian):
-    whole, stop = hutchinson_replicates(hessian, 2, range(5))
+    whole, stop = hutchinson_diagonals(hessian, 2, range(5))
     assert (len(whole), stop) == (5, None)
     with deadline.Deadline(7.0).opened():
-        part, stop = hutchinson_replicates(hessian, 2, range(5))
+        part, stop = hutchinson_diagonals(hessian, 2, range(5))
     assert stop is not None
     # Two have both of their probes, as without a limit, and three their first.
     for index in range(5):
-        difference = float(norm(add(part[index], whole[index], -1.0)))
+        difference = float(norm(add(part[index].values, whole[index].values, -1.0)))
         assert (difference < 1e-9) is (index < 2)
 
 
 def test_replicates_without_a_probe_are_left_out(hessian):
     with deadline.Deadline(3.0).opened():
-        found, stop = hutchinson_replicates(hessian, 2, range(5))
+        found, stop = hutchinson_diagonals(hessian, 2, range(5))
     assert len(found) == 3
     assert stop is not None
 

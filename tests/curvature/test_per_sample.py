@@ -10,11 +10,11 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.per_sample import (
-    Findings,
     SquaredGradients,
+    Trials,
     samples_stand_alone,
 )
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.errors import LossError, ModelError, NonFiniteError
 from flatgauge.losses.loss import Rows
 from flatgauge.vectors import zeros_like
@@ -73,8 +73,8 @@ def test_passes_that_share_a_backward_add_up_to_the_same(case):
         return by_slot(rows, columns, signs.expand(columns.shape[0], -1))
 
     alone = SquaredGradients(objective)
-    findings = replace(alone.findings, together=True)
-    together = SquaredGradients(objective, findings=findings)
+    trials = replace(alone.trials, together=True)
+    together = SquaredGradients(objective, trials=trials)
     for one, other in zip(together.parts(several), alone.parts(several), strict=True):
         assert_close(one, other, 1e-12)
 
@@ -118,7 +118,7 @@ def test_passes_share_a_backward_on_a_gpu_where_they_can():
     data = (x, torch.arange(6) % 3)
     for model, together in ((plain, True), (lenet().double(), True), (own, False)):
         squares = SquaredGradients(fg.Objective(model, data, device="cuda"))
-        assert squares.findings.together is together
+        assert squares.trials.together is together
         assert squares.singly == set()
         right = SquaredGradients(fg.Objective(model, data)).mean(slopes)
         found = squares.mean(slopes)
@@ -129,9 +129,9 @@ def test_a_backward_that_asks_for_numbers_does_one_pass_at_a_time():
     model = nn.Sequential(mlp(4, 5, 3).double(), Doubling())
     x, y = CASES["mlp"].data()
     objective = fg.Objective(model, (x, y))
-    squares = SquaredGradients(objective, findings=Findings(together=True))
+    squares = SquaredGradients(objective, trials=Trials(together=True))
     found = squares.mean(slopes_twice)
-    assert not squares.findings.together
+    assert not squares.trials.together
     assert_close(found, {n: 2 * t for n, t in slowly(objective).items()}, 1e-11)
 
 
@@ -189,7 +189,7 @@ def test_positive_and_negative_parts():
     def signed(rows):
         for sign in (1.0, 1.0, -1.0):
             one = next(iter(slopes(rows)))
-            yield Pass(one.columns, one.signs * sign)
+            yield Pull(one.columns, one.signs * sign)
 
     squares = SquaredGradients(objective)
     plus, minus = squares.parts(signed)

@@ -9,7 +9,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import plan as planning
-from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.routes import ROUTES
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 
@@ -72,7 +72,7 @@ def test_products_are_right_whatever_is_planned(case):
 def test_a_rival_is_taken_where_it_is_faster_and_right(rival):
     for case, taken in (("mlp", True), ("gpt", False)):
         found = fg.Hessian(CASES[case].objective()).plan
-        wrong = found.disagreement["reverse-over-forward"] > AGREEMENT
+        wrong = found.disagreement["reverse-over-forward"] > SAME_PRODUCT
         # Through affine LayerNorm it is wrong on this torch, or has been mended.
         assert (found.route.name == "reverse-over-forward") == (taken or not wrong)
         assert found.exceptions == ()

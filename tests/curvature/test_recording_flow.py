@@ -13,7 +13,7 @@ import flatgauge as fg
 from flatgauge.curvature.routes import kept_cuda_graph, recording
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
-from flatgauge.curvature.routes.recording import Desk, Recording, record
+from flatgauge.curvature.routes.recording import Recording, RecordingContext, record
 from flatgauge.vectors import copied, copy_into, scale
 
 
@@ -72,10 +72,10 @@ def objective(monkeypatch):
     monkeypatch.setattr(recording, "_idle", {})
     monkeypatch.setattr(Graph, "captured", 0)
 
-    def noted(product, desk, **options):
-        work = staticmethod(lambda: copy_into(desk.image, product(desk.vector)))
+    def noted(product, context, **options):
+        work = staticmethod(lambda: copy_into(context.image, product(context.vector)))
         monkeypatch.setattr(Graph, "work", work)
-        return record(product, desk, **options)
+        return record(product, context, **options)
 
     monkeypatch.setattr(kept_cuda_graph, "record", noted)
     return CASES["mlp"].objective()
@@ -106,9 +106,9 @@ def test_where_it_cannot_be_recorded_it_goes_on_without(objective, monkeypatch):
 
 
 def test_a_replay_that_gives_something_else_is_refused(objective):
-    desk = Desk.of(objective)
+    context = RecordingContext.of(objective)
     with pytest.raises(RuntimeError, match="its product is off by 1"):
-        record(lambda vector: vector, desk)
+        record(lambda vector: vector, context)
 
 
 def test_a_capture_that_fails_says_what_the_product_said(objective, monkeypatch):
@@ -121,20 +121,20 @@ def test_a_capture_that_fails_says_what_the_product_said(objective, monkeypatch)
             raise RuntimeError("not while it is captured")
         return vector
 
-    desk = Desk.of(objective)
+    context = RecordingContext.of(objective)
     with pytest.raises(RuntimeError, match="not while it is captured"):
-        record(product, desk, warmed=True)
-    assert Graph.captured == len(desk.graphs) == 1
+        record(product, context, warmed=True)
+    assert Graph.captured == len(context.graphs) == 1
     with pytest.raises(RuntimeError, match="was invalidated"):
-        record(lambda vector: vector, desk)
+        record(lambda vector: vector, context)
 
 
 def test_living_desks_have_streams_of_their_own(objective):
-    first, second = Desk.of(objective), Desk.of(objective)
+    first, second = RecordingContext.of(objective), RecordingContext.of(objective)
     stream = first.stream
     assert second.stream is not stream
     del first
-    assert Desk.of(objective).stream is stream
+    assert RecordingContext.of(objective).stream is stream
 
 
 def test_it_declines_where_launches_do_not_show(objective, monkeypatch):
@@ -153,11 +153,11 @@ def test_it_declines_what_saves_less_than_it_takes(
     monkeypatch.setattr(Slow, "seconds", 0.05)
 
     def instant(recorded, given):
-        copy_into(recorded.desk.vector, given)
+        copy_into(recorded.context.vector, given)
         with monkeypatch.context() as patch:
             patch.setattr(Slow, "seconds", 0.0)
             recorded.graph.replay()
-        return copied(recorded.desk.image)
+        return copied(recorded.context.image)
 
     monkeypatch.setattr(Recording, "product", instant)
     reason = route.declines(objective, batch, expect)
@@ -167,7 +167,7 @@ def test_it_declines_what_saves_less_than_it_takes(
         product = route.prepare(objective, batch)
         # Not recorded again.
         assert Graph.captured == captured
-        assert_close(scale(product([vector])[0], 1 / len(batch.targets)), truth, 1e-12)
+        assert_close(scale(product(vector), 1 / len(batch.targets)), truth, 1e-12)
 
 
 class Slow(DoubleBackward):
@@ -178,8 +178,8 @@ class Slow(DoubleBackward):
     def prepare(self, objective, batch):
         inner = super().prepare(objective, batch)
 
-        def product(vectors):
+        def product(vector):
             time.sleep(self.seconds)
-            return inner(vectors)
+            return inner(vector)
 
         return product

@@ -5,8 +5,8 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import NotConvergedError, OptionError
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.permute import permute_units
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.permute import permute_units
 
 NAME = "epsilon-sharpness"
 EXACT = KNOWN["closed_forms"]["eps_sharpness_exact eps=0.1 at (2,1/2)"]

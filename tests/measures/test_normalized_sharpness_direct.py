@@ -12,9 +12,9 @@ import flatgauge as fg
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.results import Measurement, Status
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import scale_output
-from flatgauge.symmetry.permute import permute_units
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.output import axes_of, scale_output
+from flatgauge.symmetry.maps.permute import permute_units
 
 NAME = "normalized-sharpness-direct"
 
@@ -133,9 +133,9 @@ def test_seeds_agree_within_the_standard_error():
 def test_scaling_the_outputs_moves_nothing_under_the_normalized_loss():
     objective = clusters()
     layer = Chain.of(objective.model()).layers[-1]
-    twin = objective.at(scale_output(objective.parameters, layer, 3.0))
+    twin = objective.at(scale_output(objective.parameters, axes_of(layer), 3.0))
     before, after = direct(objective, lam=1000.0), direct(twin, lam=1000.0)
-    claims = find_measure(NAME).invariant_to(before.options, before.details["loss"])
+    claims = find_measure(NAME).invariant_to(before.options, before.loss)
     assert "output-scale" in claims
     assert value(after) == pytest.approx(value(before), rel=1e-6)
 
@@ -144,7 +144,7 @@ def test_scaling_the_outputs_moves_nothing_under_the_normalized_loss():
 def test_scaling_the_outputs_moves_it_under_cross_entropy():
     objective = known_network("A/ce")
     layer = Chain.of(objective.model()).layers[-1]
-    twin = objective.at(scale_output(objective.parameters, layer, 10.0))
+    twin = objective.at(scale_output(objective.parameters, axes_of(layer), 10.0))
     before, after = base(), direct(twin, **OWN_LOSS)
     assert "output-scale" not in find_measure(NAME).invariant_to(before.options)
     assert value(after) > 1.1 * value(before) + allowed(before, after)
@@ -152,7 +152,7 @@ def test_scaling_the_outputs_moves_it_under_cross_entropy():
 
 def test_a_bounded_loss_has_no_minimum_for_small_lambda():
     found = direct(clusters(), lam=0.5)
-    assert found.details["loss"] == "normalized-cross-entropy"
+    assert found.loss == "normalized-cross-entropy"
     assert found.status is Status.NOT_CONVERGED
     assert "raise lam" in found.message
 

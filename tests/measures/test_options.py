@@ -11,7 +11,7 @@ from support.cases import CASES
 import flatgauge as fg
 from flatgauge.errors import OptionError
 from flatgauge.measures.options import Count, Positive, at_least, checked, option_types
-from flatgauge.run import asked_for
+from flatgauge.requests import asked_for
 
 WRONG = [
     ("hessian-spectral-norm[tol=abc]", "tol= is 'abc': give a positive number"),

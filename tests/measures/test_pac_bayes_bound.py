@@ -11,9 +11,9 @@ import flatgauge as fg
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.measures.registry import find_measure
 from flatgauge.results import Measurement, Status
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import scale_output
-from flatgauge.symmetry.permute import permute_units
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.output import axes_of, scale_output
+from flatgauge.symmetry.maps.permute import permute_units
 from flatgauge.vectors import Params
 
 NAME = "pac-bayes-bound"
@@ -51,7 +51,7 @@ def moved(objective: fg.Objective, kind: str) -> fg.Objective:
     if kind == "permutation":
         order = torch.tensor([3, 0, 5, 1, 2, 4])
         return objective.at(permute_units(params, chain, 0, order))
-    return objective.at(scale_output(params, chain.layers[-1], 3.7))
+    return objective.at(scale_output(params, axes_of(chain.layers[-1]), 3.7))
 
 
 def _rescale(params: Params, first: torch.Tensor, second: torch.Tensor) -> Params:
@@ -148,7 +148,7 @@ def test_powers_of_the_ratio_move_nothing(posterior: str):
 def test_claims_hold_within_the_uncertainty(posterior: str, loss: str):
     objective = CASES["mlp"].objective(loss, count=30)
     before = bound(objective, posterior=posterior)
-    claims = find_measure(NAME).invariant_to(before.options, before.details["loss"])
+    claims = find_measure(NAME).invariant_to(before.options, before.loss)
     assert ("node-rescale" in claims) == (posterior == "node")
     assert claims >= {"layer-rescale", "permutation", "output-scale"}
     for kind in claims:
@@ -171,7 +171,9 @@ def test_what_is_not_claimed_moves_it():
     assert abs(value(rescaled) / value(by_matrix) - 1) > 0.1
     objective = blobs()
     chain = Chain.of(objective.model())
-    scaled = objective.at(scale_output(objective.parameters, chain.layers[-1], 0.1))
+    scaled = objective.at(
+        scale_output(objective.parameters, axes_of(chain.layers[-1]), 0.1)
+    )
     options = {"posterior": "node", "surrogate": "objective"}
     ratio = value(bound(scaled, **options)) / value(bound(objective, **options))
     assert abs(ratio - 1) > 0.1

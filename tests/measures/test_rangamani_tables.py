@@ -8,8 +8,8 @@ from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_layers
 
 NAME = "riemannian-spectral-norm"
 

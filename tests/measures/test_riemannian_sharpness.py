@@ -5,9 +5,9 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import OptionError
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.permute import permute_units
-from flatgauge.symmetry.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.permute import permute_units
+from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 
 NAME = "riemannian-sharpness"
 METRICS = {"layer": "layer-rescale", "node": "node-rescale"}
@@ -146,3 +146,14 @@ def test_deterministic_given_the_seed():
     first, again = run(objective), run(objective)
     assert again.value == pytest.approx(first.value, rel=1e-12)
     assert again.details.keys() == first.details.keys()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_under_the_normalized_loss_scaled_outputs_leave_it_alone(metric):
+    objective = CASES["mlp"].objective("normalized-cross-entropy")
+    name = f"{NAME}[metric={metric}]"
+    found = fg.audit(objective, name, elements=1, sharpen_by=None)
+    assert found.base[name].loss == "normalized-cross-entropy"
+    rows = {row.kind: row for row in found.audit_rows}
+    assert rows["output-scale"].claimed
+    assert rows["output-scale"].verdict == "holds"

@@ -9,9 +9,9 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.errors import OptionError
 from flatgauge.solvers.volume import log_ball_volume
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.permute import permute_units
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.permute import permute_units
+from flatgauge.symmetry.maps.rescale import rescale_layers
 
 NAME = "volume-flatness"
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import flatgauge as fg
-from flatgauge.run import parse_value
+from flatgauge.requests import parse_value
 from papers.experiment import Context, Results
 from papers.rangamani2019 import cause, comparison, invariance, networks, simulations
 from papers.rangamani2019.minima import (

@@ -21,7 +21,7 @@ PATHS = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
 NAMES = ["first", "second", "third", "fourth"]
 
 
-def start(folder: Path, hold: str = "", module: str = "synthetic_paper"):
+def start(folder: Path, hold: str = "", module: str = "support.synthetic_paper"):
     return subprocess.Popen(
         [sys.executable, "-m", module, "--quick", "--out", str(folder)],
         cwd=ROOT,
@@ -33,7 +33,7 @@ def start(folder: Path, hold: str = "", module: str = "synthetic_paper"):
     )
 
 
-def finish(folder: Path, module: str = "synthetic_paper") -> str:
+def finish(folder: Path, module: str = "support.synthetic_paper") -> str:
     process = start(folder, module=module)
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.descent import descended
 from support.stored import assert_alike
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.solvers.balancing import balance, gradient_descent_balance
+from flatgauge.solvers.balancing import balance
 from papers.experiment import Context, Results
 from papers.runner import ROOT
 from papers.store import load, plain
@@ -189,16 +190,16 @@ def test_the_exponent_of_a_power():
     assert exponent(counts, [7 * m**-0.25 for m in counts]) == pytest.approx(-0.25)
 
 
-def test_the_inner_loop_is_the_solvers_gradient_descent():
+def test_the_inner_loop_is_gradient_descent():
     alpha = torch.tensor([[1, 2, 0.5], [0.25, 3, 1]], dtype=torch.float64)
     beta = torch.tensor([[1, 0.25, 4], [9, 1 / 9, 1]], dtype=torch.float64)
     best = balance(alpha, beta).value
     found = steps_to(alpha, beta, 0.01, 500, best, 1e-3)
     assert found["outcome"] == "reached"
     steps = found["steps"]
-    value = gradient_descent_balance(alpha, beta, 0.01, steps).value
+    value = descended(alpha, beta, 0.01, steps)
     assert value == pytest.approx(best * (1 + found["excess"]), rel=1e-12)
-    before = gradient_descent_balance(alpha, beta, 0.01, steps - 1).value
+    before = descended(alpha, beta, 0.01, steps - 1)
     assert value <= best * 1.001 < before
     assert steps_to(alpha, beta, 10.0, 500, best, 1e-3)["outcome"] == "diverged"
     short = steps_to(alpha, beta, 0.01, 1, best, 1e-3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.pages import CHROMIUM, full, look, measurement, provenance, small
 
+from flatgauge.report.formatting import number
 from flatgauge.report.page import render
-from flatgauge.report.words import number
 from flatgauge.results import Report
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

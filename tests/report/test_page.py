@@ -18,9 +18,9 @@ from support.pages import (
 
 from flatgauge.report.audit_table import movements
 from flatgauge.report.figures import figures
+from flatgauge.report.formatting import number
 from flatgauge.report.page import fragment, render
 from flatgauge.report.verdict import verdict
-from flatgauge.report.words import number
 from flatgauge.results import Report, Status
 
 HOSTILE = [

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import betainc
-from support.spectra import exact, network_like, operator_with
+from support.spectra import exact, network_like, operator_with, tridiagonalize
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.basis import Room
 from flatgauge.solvers.certificate import DELTA, distance_above
-from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
+from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.spectra import exact, network_like, operator_with
 
-from flatgauge.solvers.deflation import ceilings_of, chain_from, first_pairs
+from flatgauge.solvers.deflation import ceilings_of, deflate_from, first_pairs
 from flatgauge.solvers.krylov import random_start
 from flatgauge.vectors import generator
 
@@ -16,7 +16,7 @@ from flatgauge.vectors import generator
 def test_every_run_takes_its_fewest_steps(sign):
     operator, random = operator_with(network_like()), generator(0)
     (first,) = first_pairs(operator, (sign,), 1e-3, 300, random, least_steps=25)
-    chain = chain_from(operator, first, sign, [30, 1], 1e-3, 300, random)
+    chain = deflate_from(operator, first, sign, [30, 1], 1e-3, 300, random)
     steps = [run.steps for run in chain.runs]
     assert steps[:2] == [25, 30]
     assert sum(steps) == operator.products
@@ -29,7 +29,7 @@ def test_every_run_takes_its_fewest_steps(sign):
 def test_a_record_puts_back_what_was_deflated():
     operator, random = operator_with(network_like()), generator(7)
     (first,) = first_pairs(operator, (1,), 1e-12, 300, random)
-    chain = chain_from(operator, first, 1, [6, 6, 6], 1e-10, 300, random)
+    chain = deflate_from(operator, first, 1, [6, 6, 6], 1e-10, 300, random)
     # The same draws again, in the same order.
     again = generator(7)
     for run in chain.runs:
@@ -95,7 +95,7 @@ def test_a_ceiling_below_makes_the_error_of_second_order():
 def test_only_the_last_run_goes_on_for_the_bounds():
     operator, random = operator_with(network_like()), generator(0)
     (first,) = first_pairs(operator, (1,), 5e-4, 300, random, runs=3)
-    chain = chain_from(operator, first, 1, [1, 1], 1e-3, 300, random)
+    chain = deflate_from(operator, first, 1, [1, 1], 1e-3, 300, random)
     assert first.ceiling > 1.01 * first.value
     values, bounds = np.array(chain.values), np.array(chain.error_bounds)
     assert np.all(np.abs(values - exact(operator)[::-1][:3]) <= bounds)

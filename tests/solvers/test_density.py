@@ -3,13 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.spectra import exact, network_like, operator_with
+from support.spectra import exact, network_like, operator_with, tridiagonalize
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.density import quadrature, spectral_density
-from flatgauge.solvers.krylov import tridiagonalize
 from flatgauge.solvers.lanczos import largest_eigenvalue
 
 

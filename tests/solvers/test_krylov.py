@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.spectra import network_like, operator_with
+from support.spectra import network_like, operator_with, tridiagonalize
 
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
 from flatgauge.errors import NonFiniteError
-from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
+from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
 
 

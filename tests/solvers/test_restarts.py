@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.spectra import exact, network_like, operator_with, within
+from support.spectra import exact, network_like, operator_with, tridiagonalize, within
 
 from flatgauge.results import Status
 from flatgauge.solvers import krylov
 from flatgauge.solvers.basis import Room
 from flatgauge.solvers.density import spectral_density
-from flatgauge.solvers.krylov import Lanczos, random_start, tridiagonalize
+from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
 from flatgauge.solvers.spectrum import solve_spectrum
 from flatgauge.vectors import generator

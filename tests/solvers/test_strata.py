@@ -116,3 +116,16 @@ def test_one_group_has_the_error_of_one_mean():
     plain = draws.std(ddof=1) / 3 * float(skewness(draws))
     assert (value, error, freedom) == pytest.approx((draws.mean(), plain, 8.0))
     assert sum_of_means([np.ones(4), np.zeros(4)]) == (1.0, 0.0, 6.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_small_diagonal_is_computed_and_not_estimated(seed):
+    draw = torch.randn(20, 20, generator=generator(seed), dtype=torch.float64)
+    weights = torch.ones(20, 20).double()
+    weights[:10, 10:] = weights[10:, :10] = 9.0
+    matrix = (draw + draw.T).fill_diagonal_(1.0) * weights
+    operator = InTensors(matrix)
+    operator.space = {"one": matrix.new_zeros(10), "other": matrix.new_zeros(10)}
+    found = estimate_trace(operator, seed=seed)
+    assert found.status is Status.EXACT
+    assert found.value == pytest.approx(20, rel=1e-12)

@@ -45,6 +45,7 @@ def measurement(name: str, value: float | None, **changes: Any) -> Measurement:
         "uncertainty": None,
         "details": {"layers": {"0.weight": 3.0, "0.bias": -0.5, "2.weight": 1.25}},
         "options": {"tol": 1e-3},
+        "loss": "cross-entropy",
         "cost": Cost(0.5, 12),
         "provenance": provenance(),
     }

@@ -9,6 +9,7 @@ import torch
 
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.solvers.basis import BASIS_SHARE
+from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
 
 
@@ -39,3 +40,10 @@ def within(operator, rows):
     size = operator.dimension * operator.matrix.element_size()
     operator.memory = math.ceil(rows * size / BASIS_SHARE)
     return operator
+
+
+def tridiagonalize(operator, steps=30, seed=0):
+    """At most so many Lanczos steps from a random start."""
+    lanczos = Lanczos(operator, random_start(operator, generator(seed)))
+    lanczos.go_to(steps)
+    return lanczos

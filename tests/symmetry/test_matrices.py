@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.numerical_dimension import numerical_dimension
 from support.used_networks import Built, data, routed, slices, stack
 from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.matrices import used_matrices
-from flatgauge.symmetry.verify import numerical_dimension
+from flatgauge.symmetry.capture import read
+from flatgauge.symmetry.graph import Example
 
 X, Y = data()
 
@@ -121,4 +122,4 @@ def test_an_objective_gives_more_samples_where_few_do_not_reach_all():
 
 def test_networks_that_do_not_run_are_refused():
     with pytest.raises(SymmetryError, match="could not be run"):
-        used_matrices(nn.Linear(3, 2), (torch.ones(2, 4),), {})
+        read(nn.Linear(3, 2), Example((torch.ones(2, 4),), {}, lambda result: result))

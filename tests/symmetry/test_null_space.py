@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from support.models import mlp
+from support.numerical_dimension import numerical_dimension
 from torch import Tensor, nn
 
 from flatgauge.symmetry import symmetries
-from flatgauge.symmetry.verify import numerical_dimension, perturbed
+from flatgauge.symmetry.verify import perturbed
 
 
 class Residual(nn.Module):

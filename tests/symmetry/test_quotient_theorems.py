@@ -17,9 +17,9 @@ from support.small_nets import (
 )
 from torch import Tensor
 
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.output import shift_output
-from flatgauge.symmetry.rescale import rescale_layers
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.output import axes_of, shift_output
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import Params, add, dot, gaussian, generator, ravel
 
 NET = mlp([2, 3, 3, 2], seed=0)
@@ -152,7 +152,9 @@ def test_propositions_2_3_and_2_5_the_metric_is_invariant(logarithms, seed, bias
 
 def test_proposition_2_5_is_not_invariant_under_an_output_shift():
     vector = gaussian(POINT, generator(3))
-    shifted = shift_output(POINT, CHAIN.layers[-1], 1.0)
+    last = CHAIN.layers[-1]
+    step = {last.bias: torch.ones(1, dtype=torch.float64)}
+    shifted = shift_output(POINT, axes_of(last), step)
     assert metric(shifted, vector, vector) != pytest.approx(
         metric(POINT, vector, vector), rel=1e-2
     )

@@ -18,11 +18,11 @@ from support.small_nets import (
 from torch import Tensor, distributions, nn
 from torch.func import functional_call
 
-from flatgauge.symmetry.branch import split_branches
-from flatgauge.symmetry.chain import Chain
-from flatgauge.symmetry.representation import absorb_standardization
-from flatgauge.symmetry.rescale import rescale_hidden_layer, rescale_layers
+from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.chain import Chain
+from flatgauge.symmetry.maps.rescale import rescale_hidden_layer, rescale_layers
 from flatgauge.vectors import Params, norm, ravel, unravel
+from papers.dinh2017.standardization import absorb_standardization
 
 
 def inverse_scales(point: Params, chain: Chain, alphas) -> Tensor:

@@ -120,7 +120,7 @@ def test_sums_are_refused(case, dtype, size):
 @pytest.mark.parametrize("size", [50, 16])
 @pytest.mark.parametrize("case", ["class weights", "unknown index"])
 def test_unknown_weights_are_refused(case, size):
-    with pytest.raises(LossError, match=r"other weights.*return one value a sample"):
+    with pytest.raises(LossError, match=r"other weights.*return one value per sample"):
         fg.Objective(net(), (X, Y), REFUSED[case], batch_size=size)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatgauge.units.subsets import Kind, kind_of
+from flatgauge.units.subsets import MeanKind, kind_of
 
 NUMBERS = st.lists(
     st.floats(0.1, 5.0).map(lambda x: round(x, 3)), min_size=4, max_size=6, unique=True
@@ -28,25 +28,25 @@ def mean(values, weights):
 @given(NUMBERS)
 def test_a_mean(values):
     one = mean(values, [1.0] * len(values))
-    assert kind_of(one, len(values), 1e-9) is Kind.MEAN
+    assert kind_of(one, len(values), 1e-9) is MeanKind.MEAN
 
 
 @given(NUMBERS, st.floats(-2, 2))
 def test_a_sum_with_a_constant(values, constant):
     one = lambda subset: constant + sum(values[i] for i in subset)  # noqa: E731
-    assert kind_of(one, len(values), 1e-9) is Kind.SUM
+    assert kind_of(one, len(values), 1e-9) is MeanKind.SUM
 
 
 @given(NUMBERS, st.integers(1, 5))
 def test_weights(values, first):
     weights = [float(first + i % 3) for i in range(len(values))]
-    assert kind_of(mean(values, weights), len(values), 1e-9) is Kind.WEIGHTED
+    assert kind_of(mean(values, weights), len(values), 1e-9) is MeanKind.WEIGHTED
 
 
 def test_a_sample_of_no_weight_has_no_value():
     values = [1.0, 2.0, 4.0, 7.0]
     one = mean(values, [1.0, 0.0, 1.0, 1.0])
-    assert kind_of(one, 4, 1e-9) is Kind.WEIGHTED
+    assert kind_of(one, 4, 1e-9) is MeanKind.WEIGHTED
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_sample_of_no_weight_has_no_value():
     ids=["root", "pairs", "largest", "distances", "no single ones", "not two"],
 )
 def test_coupled(value):
-    assert kind_of(value, 5, 1e-9) is Kind.COUPLED
+    assert kind_of(value, 5, 1e-9) is MeanKind.COUPLED
 
 
 def test_two_samples_show_a_sum():
-    assert kind_of(lambda s: float(sum(s) + len(s)), 2, 1e-9) is Kind.SUM
-    assert kind_of(lambda s: float(len(s)) ** 2, 2, 1e-9) is Kind.COUPLED
+    assert kind_of(lambda s: float(sum(s) + len(s)), 2, 1e-9) is MeanKind.SUM
+    assert kind_of(lambda s: float(len(s)) ** 2, 2, 1e-9) is MeanKind.COUPLED

@@ -6,11 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.numerical_dimension import numerical_dimension
 from support.used_networks import KINDS, Built, batched, data, slices, stack
 
 import flatgauge as fg
 from flatgauge.results import Measurement, Status
-from flatgauge.symmetry.verify import numerical_dimension
 
 SHARPNESS = "normalized-sharpness[surrogate=objective]"
 EXACT = (

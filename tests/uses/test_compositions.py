@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.numerical_dimension import numerical_dimension
 from torch import Tensor, nn
 
 import flatgauge as fg
-from flatgauge.symmetry.verify import numerical_dimension
 
 WIDTH = 3
 SHARPNESS = "normalized-sharpness[surrogate=objective]"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED, check_paths, deliver
+from flatgauge.cli.output import INTERRUPTED, deliver
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import Settings, shared
 from flatgauge.errors import OptionError
@@ -51,7 +51,6 @@ def measure(
 
     Example: flatgauge measure net.py:model net.py:data --weights net.pt --out page.html
     """
-    check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.run import measure as run
@@ -88,7 +87,6 @@ def audit(
 
     Example: flatgauge audit net.py:model net.py:data --out audit.html
     """
-    check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.auditing import audit as run
         from flatgauge.cli.loading import build_objective
@@ -119,14 +117,12 @@ def compare(
 
     Example: flatgauge compare net.py:model net.py:data small=small.pt large=large.pt
     """
-    check_paths(settings.out, settings.json)
     if settings.weights is not None:
         raise OptionError("compare takes its weights as NAME=WEIGHTS: drop --weights.")
     files = _checkpoints(checkpoints)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.comparison import compare as run
-        from flatgauge.results import Report
 
         found = run(
             {name: build_objective(settings, path) for name, path in files.items()},
@@ -136,9 +132,7 @@ def compare(
             progress=progress,
         )
     print(found)
-    first = next(iter(found.reports.values()))
-    extras = {**first.extras, "comparison": found.to_dict()}
-    deliver(Report(first.measurements, first.provenance, extras), settings)
+    deliver(found.report(), settings)
 
 
 @app.command()
@@ -148,7 +142,6 @@ def symmetries(settings: Settings) -> None:
 
     Example: flatgauge symmetries net.py:model net.py:data
     """
-    check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.symmetry import symmetries as find
@@ -161,7 +154,7 @@ def symmetries(settings: Settings) -> None:
             "kinds": list(group.kinds),
             "text": str(group),
         }
-        report = _report(objective, settings, {"symmetries": found}, progress)
+        report = _measured(objective, settings, progress).with_extras(symmetries=found)
     print(group)
     deliver(report, settings)
 
@@ -188,7 +181,6 @@ def landscape(
 
     Example: flatgauge landscape net.py:model net.py:data --dimensions 2 --points 21
     """
-    check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.landscapes import landscape as run
@@ -204,13 +196,12 @@ def landscape(
             settings.seed,
             progress,
         )
-        extras = {"landscapes": [found.to_dict()]}
-        report = _report(objective, settings, extras, progress)
+        report = _measured(objective, settings, progress)
     losses = found.losses[found.losses.isfinite()]
     print(f"{found.title}: {found.losses.numel()} points, loss {objective.value():.6g}")
     if losses.numel():
         print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
-    deliver(report, settings)
+    deliver(report.with_extras(landscapes=[found.to_dict()]), settings)
 
 
 @app.command()
@@ -225,7 +216,6 @@ def spectrum(
 
     Example: flatgauge spectrum net.py:model net.py:data --k 3 --out page.html
     """
-    check_paths(settings.out, settings.json)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.spectrum import measure_spectrum, spectrum_data
@@ -233,29 +223,28 @@ def spectrum(
         objective = build_objective(settings)
         progress("spectrum", 0, 1)
         found = measure_spectrum(objective, k, probes, steps, seed=settings.seed)
-        top = found.largest
-        extras = {"spectrum": spectrum_data(found.density, top, found.smallest)}
-        report = _report(objective, settings, extras, progress)
+        report = _measured(objective, settings, progress)
+    top, low = found.largest, found.smallest
+    report = report.with_extras(spectrum=spectrum_data(found.density, top, low))
     print("largest eigenvalues:", ", ".join(f"{one:.6g}" for one in top.values))
     print(top.message)
-    low = found.smallest
     print(f"smallest eigenvalue: {low.values[0]:.6g}")
     print(low.message)
     worse = top if not top.status.trusted else low
     deliver(report, settings, worse.status, worse.message)
 
 
-def _report(
-    objective: Objective, settings: Settings, extras: dict[str, Any], progress: Any
+def _measured(
+    objective: Objective, settings: Settings, progress: ProgressBar
 ) -> Report:
-    """What else was asked for, with the extras beside it."""
+    """The measures that were asked for, beside what the command itself finds."""
     from flatgauge.results import Report
     from flatgauge.run import describe
     from flatgauge.run import measure as run
 
     if not settings.requests:
-        return Report({}, describe(objective, settings.seed), extras)
-    found = run(
+        return Report({}, describe(objective, settings.seed))
+    return run(
         objective,
         *settings.requests,
         options=settings.options,
@@ -263,7 +252,6 @@ def _report(
         strict=settings.strict,
         progress=progress,
     )
-    return Report(found.measurements, found.provenance, {**found.extras, **extras})
 
 
 def _checkpoints(texts: list[str]) -> dict[str, Path]:

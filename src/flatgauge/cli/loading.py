@@ -19,8 +19,8 @@ from torch.utils.data import Dataset, Subset
 from flatgauge import datasets
 from flatgauge.cli.settings import Settings
 from flatgauge.cli.weights import load_weights
-from flatgauge.data import map_nested, tensors_in
 from flatgauge.errors import DataError, FlatgaugeError, ModelError, OptionError
+from flatgauge.nested import map_nested, tensors_in
 from flatgauge.objective import Objective
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
+from flatgauge.cli.output import check_paths
 from flatgauge.errors import OptionError
 
 
@@ -127,7 +128,7 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
     >>> parse_options(["hessian-trace.target=0.1"])
     {'hessian-trace': {'target': 0.1}}
     """
-    from flatgauge.run import parse_value
+    from flatgauge.requests import parse_value
 
     found: dict[str, dict[str, Any]] = {}
     for text in texts:
@@ -144,27 +145,19 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Put the fields of `Settings` in place of a command's first parameter."""
+    common = inspect.signature(Settings, eval_str=True).parameters
+    model, data, *options = common.values()
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    hints = get_type_hints(Settings, include_extras=True)
-    common = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty
-            if field.name in ("model", "data")
-            else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(Settings)
-    ]
-    own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
     # Positional arguments come in this order on the command line.
-    parameters = [*common[:2], *own, *common[2:]]
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for one in (model, data, *own, *options)
+    ]
 
     @wraps(command)
     def wrapper(**given: Any) -> None:
-        names = [field.name for field in fields(Settings)]
-        settings = Settings(**{name: given.pop(name) for name in names})
+        settings = Settings(**{name: given.pop(name) for name in common})
+        check_paths(settings.out, settings.json)
         command(settings, **given)
 
     wrapper.__dict__["__signature__"] = inspect.Signature(parameters)

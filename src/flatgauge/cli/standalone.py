@@ -74,12 +74,11 @@ def demo(
     """
     check_paths(out)
     with ProgressBar() as progress:
-        from flatgauge.demo import demonstrate, summary, write_page
+        from flatgauge.demo import demonstrate, summary
 
         found = demonstrate(progress)
-    print(summary(found))
-    print()
-    print(f"wrote {write_page(found, out)}")
+    print(summary(found), end="\n\n")
+    write(found.report.to_html, out.resolve())
 
 
 @app.command()

@@ -7,12 +7,13 @@ checked on the model at hand and on every batch, never assumed.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from flatgauge.curvature.degrees import DegreeWatcher
+from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.data import Batch, few_samples
+from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -30,22 +31,19 @@ FEWEST, MOST = 2, 16
 OF_A_KIND = 8
 
 
+@once_per_network
 def is_affine_in_each_tensor(objective: Objective) -> bool:
-    """Whether the outputs are piecewise affine in each tensor; found out once a point."""
-    return objective.once("affine", lambda: _check(objective))
+    """Whether the outputs are piecewise affine in each tensor.
 
-
-def _check(objective: Objective) -> bool:
-    """Look at all operations, and at the second derivatives of a few samples.
-
-    Derivatives alone could not tell: a curved function has straight stretches, and the
-    first samples may lie on one. Operations alone would trust our list of them.
+    Looks at all operations, and at the second derivatives of a few samples. Derivatives
+    alone could not tell: a curved function has straight stretches, and the first samples
+    may lie on one. Operations alone would trust our list of them.
     """
     with objective.isolated(), derivative_errors("second derivative"):
         first = objective.first_batch()
-        if not _has_affine_operations(objective, first):
-            return False
-        if not _is_straight(objective, first):
+        if not (
+            _has_affine_operations(objective, first) and _is_straight(objective, first)
+        ):
             return False
         affine = True
 
@@ -88,29 +86,13 @@ def _is_straight(objective: Objective, batch: Batch) -> bool:
     random = generator(0)
     weights = gaussian({"u": outputs.detach()}, random)["u"]
     directions = gaussian(point, random)
-    slopes = torch.autograd.grad(
-        outputs,
-        list(point.values()),
-        weights,
-        create_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    check_twice_differentiable(slopes)
-    of = dict(zip(point, slopes, strict=True))
+    slopes = pulled_back(outputs, point, weights, create_graph=True)
+    check_twice_differentiable(slopes.values())
     for name in _of_every_kind(point):
-        tensor, slope = point[name], of[name]
+        slope, tensor = slopes[name], {name: point[name]}
         if not slope.requires_grad:
             continue
-        bend = torch.autograd.grad(
-            slope,
-            tensor,
-            directions[name],
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )[0]
-        if bool(bend.any()):
+        if bool(pulled_back(slope, tensor, directions[name])[name].any()):
             return False
     return True
 

@@ -1,87 +1,124 @@
-"""Whether the slopes at recorded operations belong to samples in the order of the batch.
+"""Which parameters' gradients flow through one tapped operation, sample by sample.
 
-Let c be vectors in the space of the outputs, δ the slopes ∂⟨f, c⟩/∂(output of an operation),
-and r_n a random weight for each sample n. Where the rows of an operation belong to the
-samples in order, the slopes under r_n c_n are r_n δ, row by row. Where a parameter is used
-in its one recorded operation only, its gradient is what flows in through that operation.
-Both are linear, so that random numbers that satisfy them leave no room for an exception;
-both are looked at on all samples that are used, for two backward passes.
+While a model runs, it is seen which operations use which parameters. Let c be vectors in
+the space of the outputs, δ the slopes ∂⟨f, c⟩/∂(output of an operation), and r_n a random
+weight for each sample n. Where the rows of an operation belong to the samples in order,
+the slopes under r_n c_n are r_n δ, row by row. Where a parameter is used in its one tapped
+operation only, its gradient is what flows in through that operation. Both are linear, so
+that random numbers that satisfy them leave no room for an exception; both are looked at on
+all samples that are used, for two backward passes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
 
-from flatgauge.curvature.taps import Tap
+from flatgauge.curvature.agreement import is_near, working_rounding
+from flatgauge.curvature.taps import TAPPED, Call, Tap
 from flatgauge.losses.loss import Rows
+from flatgauge.nested import tensors_in
 from flatgauge.noise import standard_normal
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, generator
 
-# What rounding can do to a slope, as a share of the largest of its sample, and in units in
-# the last place of the largest of all.
-ROUNDINGS = 1e3
-ROUNDING = {torch.float64: 1e-7, torch.float32: 1e-3}
-ROUNDING_TF32 = 0.05
 
+class TapWatcher(TorchFunctionMode):
+    """A context in which a model runs at the tensors of `point`.
 
-@dataclass(frozen=True)
-class Attribution:
-    """What one piece of a batch says about its recorded operations.
-
-    Attributes:
-        used: the parameters that its outputs depend on.
-        explained: those of them whose squares follow from the recorded operations.
-        loudest: for each explained parameter, a sample on which it has a large slope.
+    `taps` holds the operations that were understood; `others` the names of parameters
+    that were used in any other way, or more than once; `entries` counts the numbers in
+    all that depends on the parameters.
     """
 
-    used: set[str]
-    explained: set[str]
-    loudest: dict[str, int]
+    def __init__(self, point: Params):
+        super().__init__()
+        self._names = {id(tensor): name for name, tensor in point.items()}
+        self._used: set[str] = set()
+        self.taps: list[Tap] = []
+        self.entries = 0
+        self.others: set[str] = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        """Run the operation, and note the parameters among its arguments."""
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        used = [
+            self._names[id(tensor)]
+            for tensor in tensors_in([list(args), kwargs])
+            if id(tensor) in self._names
+        ]
+        made = tensors_in([output])
+        self.entries += sum(tensor.numel() for tensor in made if tensor.requires_grad)
+        if used and made:
+            again = self._used.intersection(used) or len(set(used)) < len(used)
+            self._used.update(used)
+            tap = None if again else self._tap(func, args, kwargs, output)
+            if tap is None:
+                self.others.update(used)
+            else:
+                self.taps.append(tap)
+        return output
+
+    def _tap(self, func: Any, args: Any, kwargs: Any, output: Any) -> Tap | None:
+        if func not in TAPPED or not output.requires_grad:
+            return None
+        try:
+            bound = inspect.signature(TAPPED[func]).bind(None, *args, **kwargs)
+        except TypeError:
+            return None
+        names = {
+            role: self._names[id(value)]
+            for role, value in bound.arguments.items()
+            if id(value) in self._names
+        }
+        if not set(names) <= {"weight", "bias"}:
+            return None
+        # Not the output itself: an in-place operation would move it on in the graph.
+        return TAPPED[func](Call(get_gradient_edge(output), names), *args, **kwargs)
 
 
 def attribute(
     objective: Objective, rows: Rows, taps: list[Tap], point: Params, count: int
-) -> Attribution:
-    """Look at all `count` samples of a piece whose graph is still there."""
+) -> tuple[set[str], dict[str, int]]:
+    """Look at all `count` samples of a piece of a batch whose graph is still there.
+
+    Returns:
+        The parameters that its outputs depend on, and those of them whose squares follow
+        from the taps, each with the number of a sample on which it has a large slope.
+    """
     random, outputs = generator(0), rows.outputs
     c = standard_normal(outputs.numel(), random, outputs).view_as(outputs)
     r = standard_normal(count, random, outputs)
     # No weight near 0, behind which a sample could hide.
     r = r + torch.where(r < 0, -0.5, 0.5)
     edges = [tap.output for tap in taps]
-    plain = _pull(outputs, edges, c) if edges else []
-    leaves = list(point.values())
-    both = _pull(outputs, [*edges, *leaves], c * r[rows.samples][:, None])
+    plain = _slopes([outputs], edges, [c]) if edges else []
+    inputs = [*edges, *point.values()]
+    both = _slopes([outputs], inputs, [c * r[rows.samples][:, None]])
     weighted, slopes = both[: len(edges)], both[len(edges) :]
     gradients = {n: s for n, s in zip(point, slopes, strict=True) if s is not None}
     used = {name for name, slope in gradients.items() if bool(slope.any())}
-    allowed = ROUNDING[objective.dtype]
-    if objective.precision == "tf32":
-        allowed = max(allowed, ROUNDING_TF32)
-    explained: set[str] = set()
-    loudest: dict[str, int] = {}
+    allowed = working_rounding(objective)
+    explained: dict[str, int] = {}
     for tap, one, other in zip(taps, plain, weighted, strict=True):
-        names = used.intersection(tap.names.values())
-        if (
-            not names
-            or one is None
-            or other is None
-            or not _in_order(one, other, r, allowed)
-        ):
+        own = [name for name in tap.names.values() if name in used]
+        if not own or one is None or other is None:
             continue
-        through = _through(tap, other, point)
-        for name in names:
-            right, own = gradients[name], through.get(name)
-            if own is None:
-                continue
-            if is_near(own, right, allowed, right.abs()):
-                explained.add(name)
-                loudest[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
-    return Attribution(used, explained, loudest)
+        if not _in_order(one, other, r, allowed):
+            continue
+        through = _slopes([tap.output], [point[name] for name in own], [other])
+        for name, slope in zip(own, through, strict=True):
+            right = gradients[name]
+            if slope is not None and is_near(slope, right, allowed, right.abs()):
+                explained[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
+    return used, explained
 
 
 def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> bool:
@@ -94,31 +131,10 @@ def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> boo
     return is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
 
 
-def is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
-    """Within a share of `size` everywhere, and a few roundings of the largest of all.
-
-    Not within a share of the largest: others may be small and meet large inputs.
-    """
-    floor = ROUNDINGS * torch.finfo(right.dtype).eps * right.abs().max()
-    return bool(((found - right).abs() <= allowed * size + floor).all())
-
-
-def _pull(outputs: Tensor, inputs: list, vectors: Tensor) -> list[Tensor | None]:
-    return list(
-        torch.autograd.grad(
-            outputs, inputs, vectors, retain_graph=True, allow_unused=True
-        )
+def _slopes(
+    outputs: Sequence[Any], inputs: Sequence[Any], vectors: list[Tensor]
+) -> list[Tensor | None]:
+    slopes = torch.autograd.grad(
+        outputs, inputs, vectors, retain_graph=True, allow_unused=True
     )
-
-
-def _through(tap: Tap, slope: Tensor, point: Params) -> Params:
-    """The gradients of a tap's own parameters that flow in through its output."""
-    names = list(tap.names.values())
-    found = torch.autograd.grad(
-        [tap.output],
-        [point[name] for name in names],
-        [slope],
-        retain_graph=True,
-        allow_unused=True,
-    )
-    return {n: g for n, g in zip(names, found, strict=True) if g is not None}
+    return list(slopes)

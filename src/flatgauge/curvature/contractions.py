@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from flatgauge.data import Batch
+from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
-from flatgauge.uses import Matrices, Watcher
+from flatgauge.uses import Matrices, Watcher, in_own_memory
+from flatgauge.vectors import map_tensors
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,10 @@ class Contractions:
         )
 
 
+@once_per_network
 def contractions(objective: Objective) -> Contractions:
     """What is seen in one pass over all batches."""
-    # Copies where memory is shared or laid out otherwise: it is what is followed.
-    point = {
-        name: tensor
-        if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
-        else tensor.clone(memory_format=torch.contiguous_format)
-        for name, tensor in objective.parameters.items()
-    }
+    point = map_tensors(in_own_memory, objective.parameters)
     watcher = Watcher(point)
 
     def look(batch: Batch) -> None:

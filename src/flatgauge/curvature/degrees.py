@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 from flatgauge.vectors import Params
 
 Degrees = dict[str, int]

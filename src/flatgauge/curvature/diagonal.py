@@ -11,16 +11,16 @@ from flatgauge.curvature.diagonal_methods import (
     basis_diagonal,
     exact_diagonal,
     finite_difference_diagonal,
-    hutchinson_diagonal,
-    hutchinson_replicates,
+    hutchinson,
     probe_diagonal,
 )
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.deadline import OutOfTime
-from flatgauge.errors import LossError, ModelError, OptionError
-from flatgauge.losses import RowLoss
+from flatgauge.errors import ModelError, OptionError
+from flatgauge.losses import RowLoss, row_loss
+from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.vectors import Params, map_tensors, size
@@ -77,11 +77,11 @@ def hessian_diagonal(
     Args:
         objective: model, data, loss and the point.
         method: "exact" (as above); "probes" (the same from random vectors in output
-            space, for many outputs); "basis" (one Hessian product a parameter, exact
+            space, for many outputs); "basis" (one Hessian product per parameter, exact
             for every network); "hutchinson" (ε ∘ H ε with random signs); the
             "finite-difference" estimator of Tsuzuku et al. 2019, Algorithm 1; or
-            "auto": the first of exact, probes, basis that applies and is affordable,
-            else hutchinson.
+            "auto": exact where it applies and is affordable; basis for few parameters;
+            probes for a piecewise-affine network; else hutchinson.
         probes: random vectors of the three estimators.
         seed: for the random vectors.
         scale_probes: for "hutchinson": scale them by |W|, so that rescaling the
@@ -111,19 +111,20 @@ def hessian_diagonal(
         )
     if hessian is not None and hessian.objective is not objective:
         raise OptionError("hessian= is of another objective: build it from this one.")
-    if method == "exact":
-        return _exact(exact_diagonal(objective), method, objective)
+    if method in ("exact", "probes"):
+        return _gauss_newton(objective, method, probes, seed)
     if method == "basis":
         if hessian is None:
             hessian = Hessian(objective, expect=size(objective.parameters))
         values, rounding = basis_diagonal(hessian)
         return replace(_exact(values, method, objective), rounding=rounding)
-    if method == "probes":
-        return _estimated(*probe_diagonal(objective, probes, seed), method)
     if method == "hutchinson":
         if hessian is None:
             hessian = Hessian(objective, expect=probes)
-        estimate = hutchinson_diagonal(hessian, probes, seed, scale_probes)
+        (moments,), stop = hutchinson(hessian, probes, [seed], scale_probes)
+        if stop is not None:
+            raise stop
+        estimate = moments.estimate()
     else:
         estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
     return Diagonal(*estimate, method, False, Status.BIASED, CLIPPED)
@@ -134,17 +135,11 @@ def hutchinson_diagonals(
 ) -> tuple[list[Diagonal], OutOfTime | None]:
     """Independent estimates by method="hutchinson", without standard errors.
 
-    Args:
-        hessian: of the objective.
-        probes: random vectors for each.
-        seeds: one for each.
-
-    Returns:
-        The estimates, and what ended them before their last probe, if anything did.
+    Those that have no probe when time runs out are left out.
     """
-    found, stop = hutchinson_replicates(hessian, probes, seeds)
+    found, stop = hutchinson(hessian, probes, seeds, scaled=True)
     parts = (None, "hutchinson", False, Status.BIASED, CLIPPED)
-    return [Diagonal(values, *parts) for values in found], stop
+    return [Diagonal(one.mean, *parts) for one in found if one.count], stop
 
 
 def gauss_newton_diagonal(
@@ -154,7 +149,7 @@ def gauss_newton_diagonal(
 
     Args:
         objective: model, data, a named loss and the point.
-        method: "exact", "probes", or "auto" (exact up to 128 backward passes a batch).
+        method: "exact", "probes", or "auto" (exact up to 128 backward passes per batch).
         probes: random vectors for "probes".
         seed: for the random vectors.
     """
@@ -165,9 +160,7 @@ def gauss_newton_diagonal(
     _check_probes(probes)
     if method == "auto":
         method = choose_gauss_newton_method(objective)
-    if method == "exact":
-        return _exact(exact_diagonal(objective), method, objective)
-    return _estimated(*probe_diagonal(objective, probes, seed), method)
+    return _gauss_newton(objective, method, probes, seed)
 
 
 def choose_gauss_newton_method(objective: Objective) -> str:
@@ -187,13 +180,12 @@ def can_be_exact(objective: Objective) -> bool:
 
 def choose_method(objective: Objective) -> str:
     """What method="auto" means for this objective."""
-    if _gauss_newton_is_exact(objective):
-        if backward_passes(objective) <= EXACT_PASSES and samples_stand_alone(
-            objective
-        ):
-            return "exact"
-        return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "probes"
-    return "basis" if size(objective.parameters) <= BASIS_PARAMETERS else "hutchinson"
+    affine = _gauss_newton_is_exact(objective)
+    if affine and choose_gauss_newton_method(objective) == "exact":
+        return "exact"
+    if size(objective.parameters) <= BASIS_PARAMETERS:
+        return "basis"
+    return "probes" if affine else "hutchinson"
 
 
 def _check_probes(probes: int) -> None:
@@ -206,22 +198,29 @@ def _gauss_newton_is_exact(objective: Objective) -> bool:
 
 
 def backward_passes(objective: Objective) -> int:
-    """Backward passes a batch: outputs times the rows of one sample."""
+    """Backward passes per batch: outputs times the rows of one sample."""
     return math.prod(output_layout(objective))
 
 
+@once
 def output_layout(objective: Objective) -> tuple[int, int]:
     """The number of outputs of a row, and of rows of a sample, on the first batch."""
-    if not isinstance(objective.loss, RowLoss):
-        raise LossError(
-            f"the Gauss-Newton diagonal needs a loss a row, which '{objective.loss.name}' "
-            "does not give: use a named loss."
-        )
+    loss = row_loss(objective.loss, "the Gauss-Newton diagonal needs")
     with objective.isolated():
         batch = objective.first_batch()
-        rows = objective.loss.rows(*objective.evaluate(objective.parameters, batch))
+        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
     longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
     return rows.outputs.shape[1], longest
+
+
+def _gauss_newton(
+    objective: Objective, method: str, probes: int, seed: int
+) -> Diagonal:
+    if method == "exact":
+        return _exact(exact_diagonal(objective), method, objective)
+    estimate = probe_diagonal(objective, probes, seed)
+    message = "Unbiased, with a standard error per entry that falls as 1/√probes."
+    return Diagonal(*estimate, method, False, Status.ESTIMATED, message)
 
 
 def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
@@ -235,8 +234,3 @@ def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
     )
     status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
     return Diagonal(values, uncertainty, method, True, status, message)
-
-
-def _estimated(values: Params, uncertainty: Params, method: str) -> Diagonal:
-    message = "Unbiased, with a standard error an entry that falls as 1/√probes."
-    return Diagonal(values, uncertainty, method, False, Status.ESTIMATED, message)

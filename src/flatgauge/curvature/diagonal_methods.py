@@ -1,24 +1,26 @@
-"""The ways to the diagonal, each a function that returns named vectors.
+"""The ways to the diagonal and to the traces of its blocks.
 
-The random ones return the mean over probes and its standard error.
+A way to the diagonal returns named vectors: the random ones the mean over probes and its
+standard error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
-from flatgauge.errors import LossError
-from flatgauge.losses import RowLoss
-from flatgauge.losses.loss import Rows
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
     Params,
@@ -39,10 +41,12 @@ from flatgauge.vectors import (
 
 Estimate = tuple[Params, Params]
 # Basis vectors, and random ones, multiplied in one pass over the data.
-TOGETHER = 64
-# Roundings of a product that an entry of the diagonal may carry.
-ROUNDINGS = 4.0
-PROBES_TOGETHER = 8
+UNITS_TOGETHER, PROBES_TOGETHER = 64, 8
+# The fewest probes that have a standard error.
+LEAST_PROBES = 2
+# Roundings of a product that an entry of the diagonal may carry: a few, since several
+# terms as large as the largest entry of H may have cancelled in it.
+ENTRY_ROUNDINGS = 4.0
 # Probes that tell how large the terms of an entry are, to well within a factor of 10.
 SIZE_PROBES = 8
 
@@ -56,11 +60,8 @@ def exact_diagonal(objective: Objective) -> Params:
     loss = objective.loss
     signed = isinstance(loss, RowLoss) and not loss.convex
     squares = SquaredGradients(objective, signed=signed)
-
-    def passes(rows: Rows) -> Iterator[Pass]:
-        return by_slot(rows, *squares.loss.hessian_columns(rows))
-
-    plus, minus = squares.parts(passes)
+    columns = squares.loss.hessian_columns
+    plus, minus = squares.parts(lambda rows: by_slot(rows, *columns(rows)))
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)
@@ -81,11 +82,11 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     """
     space = hessian.space
     count, flat = size(space), ravel(space)
-    units_of = ravel(map_tensors(_typical, space))
+    units_of = ravel({n: _typical(t).expand_as(t) for n, t in space.items()})
     diagonal = torch.zeros_like(flat)
     largest = flat.new_tensor(abs(hessian.objective.value()))
-    for start in range(0, count, TOGETHER):
-        stop = min(start + TOGETHER, count)
+    for start in range(0, count, UNITS_TOGETHER):
+        stop = min(start + UNITS_TOGETHER, count)
         units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
         units[range(start, stop), range(stop - start)] = 1
         columns = hessian.multiply_flat(units)
@@ -95,7 +96,7 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     sizes = largest / units_of.square()
     if isinstance(hessian.objective.loss, RowLoss):
         sizes = torch.maximum(sizes, ravel(_term_sizes(hessian.objective)))
-    rounding = ROUNDINGS * hessian.rounding * sizes
+    rounding = ENTRY_ROUNDINGS * hessian.rounding * sizes
     return unravel(diagonal, space), unravel(rounding, space)
 
 
@@ -104,53 +105,49 @@ def _term_sizes(objective: Objective) -> Params:
     random = generator(0)
 
     def sizes_of(batch: Batch) -> Params:
-        total = zeros_like(objective.parameters)
-        for plus, minus in _output_probes(objective, batch, random, SIZE_PROBES):
-            total = add(add(total, plus), minus)
-        return total
+        probes = _output_probes(objective, batch, SIZE_PROBES, random, negative=1.0)
+        return reduce(add, probes)
 
     share = 1 / (SIZE_PROBES * objective.sample_count)
     return scale(objective.sum(sizes_of), share)
 
 
 def _output_probes(
-    objective: Objective, batch: Batch, random: torch.Generator, count: int
-) -> Iterator[tuple[Params, Params]]:
-    """(∇_θ Σ_rows⟨f, S u⟩)² for the positive and for the negative part of ∇²_f ℓ."""
-    loss = objective.loss
-    assert isinstance(loss, RowLoss)
+    objective: Objective,
+    batch: Batch,
+    count: int,
+    random: torch.Generator,
+    negative: float,
+) -> Iterator[Params]:
+    """(∇_θ Σ_rows⟨f, S u⟩)² for the positive part of ∇²_f ℓ = S Sᵀ − …, u = ±1.
+
+    Where there is a negative part, `negative` times what it gives is added.
+    """
+    loss = row_loss(objective.loss, "probes in output space need")
     point = objective.leaves()
     rows = loss.rows(*objective.evaluate(point, batch))
-    nothing = zeros_like(objective.parameters)
     for _ in range(count):
         plus, minus = loss.hessian_probe(rows, random)
-        pulled = _squared_pull(rows.outputs, point, plus)
-        yield (
-            pulled,
-            nothing if minus is None else _squared_pull(rows.outputs, point, minus),
-        )
+        share = _squared_pull(rows.outputs, point, plus)
+        if minus is not None:
+            share = add(share, _squared_pull(rows.outputs, point, minus), negative)
+        yield share
 
 
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     """diag(G) from ĥ = (1/N)(∇_θ Σ_rows⟨f, S u⟩)², with S Sᵀ = ∇²_f ℓ and u = ±1.
 
-    One ordinary backward a probe; where ∇²_f ℓ is indefinite, one for its positive and
+    One ordinary backward per probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
-    loss = objective.loss
-    if not isinstance(loss, RowLoss):
-        raise LossError(
-            f"probes in output space need a loss a row, which '{loss.name}' does not "
-            "give: use a named loss."
-        )
     random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
         # Batches draw their signs independently, so their variances add up.
-        moments = _Moments(objective.parameters)
-        for plus, minus in _output_probes(objective, batch, random, probes):
-            moments.add(add(plus, minus, -1.0))
-        return moments.mean(), moments.variance_of_mean()
+        moments = Moments(objective.parameters)
+        for share in _output_probes(objective, batch, probes, random, negative=-1.0):
+            moments.add(share)
+        return moments.mean, moments.variance_of_mean()
 
     mean, variance = objective.sum(moments_of)
     check_finite(mean, "diagonal")
@@ -158,53 +155,78 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     return scale(mean, share), scale(map_tensors(torch.sqrt, variance), share)
 
 
-def hutchinson_diagonal(
-    hessian: Hessian, probes: int, seed: int, scaled: bool
-) -> Estimate:
-    """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1.
-
-    Where W is 0, d is the root mean square of its tensor.
-    """
-    (moments,), stop = _hutchinson(hessian, probes, [seed], scaled)
-    if stop is not None:
-        raise stop
-    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
-
-
-def hutchinson_replicates(
-    hessian: Hessian, probes: int, seeds: Sequence[int]
-) -> tuple[list[Params], OutOfTime | None]:
-    """Independent estimates of the same kind, scaled, one for each seed.
-
-    Their probes take turns, so that where time runs out all of them have some; those
-    that have none are left out.
-    """
-    found, stop = _hutchinson(hessian, probes, seeds, scaled=True)
-    return [one.mean() for one in found if one.count], stop
-
-
-def _hutchinson(
+def hutchinson(
     hessian: Hessian, probes: int, seeds: Sequence[int], scaled: bool
-) -> tuple[list[_Moments], OutOfTime | None]:
+) -> tuple[list[Moments], OutOfTime | None]:
+    """ĥ = ε ∘ H(d ∘ ε) / d with random signs ε, and d = |W| or 1, once for each seed.
+
+    Where W is 0, d is the root mean square of its tensor. The probes of the seeds take
+    turns, so that where time runs out all of them have some; what ended them before
+    their last probe is returned, too.
+    """
     space = hessian.space
     d = map_tensors(_own_scale if scaled else torch.ones_like, space)
     inverse = map_tensors(torch.reciprocal, d)
     # The spread of several is that between them.
-    found = [_Moments(space, spread=len(seeds) == 1) for _ in seeds]
-    turns = [*zip(found, map(generator, seeds), strict=True)] * probes
-    while turns:
-        count = deadline.fitting(min(PROBES_TOGETHER, len(turns)))
-        drawn = [rademacher(space, random) for _, random in turns[:count]]
-        try:
-            images = hessian @ [multiply(signs, d) for signs in drawn]
-        except OutOfTime as stop:
-            return found, stop
-        for (moments, _), signs, image in zip(turns, drawn, images, strict=False):
+    found = [Moments(space, spread=len(seeds) == 1) for _ in seeds]
+    products = _probed(hessian, d, [generator(seed) for seed in seeds] * probes)
+    try:
+        for moments, (signs, image) in zip(found * probes, products, strict=True):
             moments.add(multiply(multiply(signs, image), inverse))
-        del turns[:count]
-        if sum(one.count > 0 for one in found) > 1:
-            deadline.usable()
+            if sum(one.count > 0 for one in found) > 1:
+                deadline.usable()
+    except OutOfTime as stop:
+        return found, stop
     return found, None
+
+
+@dataclass(frozen=True)
+class BlockTraces:
+    """Estimates by name, one set for each product; `stopped` where time ended them."""
+
+    samples: list[dict[str, float]]
+    stopped: OutOfTime | None = None
+
+
+def block_traces(hessian: Hessian, probes: int, seed: int) -> BlockTraces:
+    """Independent unbiased estimates of every tr H_ll, one set for each product.
+
+    With random signs ε and one scale d_l for each tensor, the root mean square of W_l,
+
+        t_l = ε_lᵀ (H (d ∘ ε))_l / d_l,    E t_l = tr H_ll.
+
+    Rescaled layers rescale d alike, so that they rescale the estimates exactly. Scales
+    entry by entry would do that too, but a sum over a tensor pays dearly for them: the
+    noise of its small entries is divided by their size. A tensor of zeros has d = 1.
+    Where time runs out after two products, these are all.
+    """
+    space, found = hessian.space, []
+    d = map_tensors(lambda tensor: _typical(tensor, torch.float64), space)
+    try:
+        for signs, image in _probed(hessian, d, [generator(seed)] * probes):
+            sums = torch.stack(
+                [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
+            )
+            found.append(dict(zip(space, sums.tolist(), strict=True)))
+            if len(found) >= LEAST_PROBES:
+                deadline.usable()
+    except OutOfTime as stop:
+        if len(found) < LEAST_PROBES:
+            raise
+        return BlockTraces(found, stop)
+    return BlockTraces(found)
+
+
+def _probed(
+    hessian: Hessian, d: Params, sources: list[torch.Generator]
+) -> Iterator[tuple[Params, Params]]:
+    """ε and H(d ∘ ε), with signs ε of each source in turn, some in one pass over the data."""
+    while sources:
+        count = deadline.fitting(min(PROBES_TOGETHER, len(sources)))
+        drawn = [rademacher(hessian.space, random) for random in sources[:count]]
+        images = hessian @ [multiply(signs, d) for signs in drawn]
+        yield from zip(drawn, images, strict=True)
+        sources = sources[count:]
 
 
 def finite_difference_diagonal(
@@ -228,63 +250,56 @@ def finite_difference_diagonal(
 
         return objective.sum(term) / objective.sample_count
 
-    def estimate() -> Params:
-        found = {}
-        for name, direction in gaussian(space, random).items():
-            tensor = space[name]
-            step = relative_step * (float(tensor.square().mean().sqrt()) or 1.0)
-            above = slope(name, tensor + step * direction)
-            below = slope(name, tensor - step * direction)
-            found[name] = direction * (above - below) / (2 * step)
-        return found
+    def entries(name: str, direction: Tensor) -> Tensor:
+        tensor = space[name]
+        step = relative_step * (float(tensor.square().mean().sqrt()) or 1.0)
+        above = slope(name, tensor + step * direction)
+        below = slope(name, tensor - step * direction)
+        return direction * (above - below) / (2 * step)
 
-    moments = _Moments(space)
+    moments = Moments(space)
     for _ in range(probes):
-        moments.add(estimate())
-    return moments.mean(), map_tensors(torch.sqrt, moments.variance_of_mean())
+        drawn = gaussian(space, random)
+        moments.add({name: entries(name, drawn[name]) for name in space})
+    return moments.estimate()
 
 
-class _Moments:
+class Moments:
     """Mean and variance over probes, entry by entry, in the memory of two vectors."""
 
     def __init__(self, space: Params, spread: bool = True):
         self.count = 0
-        self._mean = zeros_like(space)
+        self.mean = zeros_like(space)
         self._spread = zeros_like(space) if spread else {}
 
     def add(self, sample: Params) -> None:
+        """Take another estimate into account."""
         self.count += 1
         for name, value in sample.items():
-            before = value - self._mean[name]
-            self._mean[name] += before / self.count
+            before = value - self.mean[name]
+            self.mean[name] += before / self.count
             if self._spread:
-                self._spread[name] += before * (value - self._mean[name])
-
-    def mean(self) -> Params:
-        return self._mean
+                self._spread[name] += before * (value - self.mean[name])
 
     def variance_of_mean(self) -> Params:
+        """The square of the standard error."""
         return scale(self._spread, 1 / (self.count * (self.count - 1)))
+
+    def estimate(self) -> Estimate:
+        """The mean and its standard error."""
+        return self.mean, map_tensors(torch.sqrt, self.variance_of_mean())
 
 
 def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:
     if not outputs.requires_grad:
         return zeros_like(point)
-    pulled = torch.autograd.grad(
-        outputs,
-        list(point.values()),
-        vectors,
-        retain_graph=True,
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return {name: p.square() for name, p in zip(point, pulled, strict=True)}
+    return map_tensors(torch.square, pulled_back(outputs, point, vectors))
 
 
-def _typical(tensor: Tensor) -> Tensor:
-    """The root mean square in every place, or 1 where that is 0."""
-    typical = tensor.square().mean().sqrt()
-    return torch.where(typical > 0, typical, 1.0).expand_as(tensor)
+def _typical(tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """The root mean square, computed in some dtype, or 1 where that is 0."""
+    typical = tensor.to(dtype or tensor.dtype).square().mean().sqrt().to(tensor)
+    return torch.where(typical > 0, typical, 1.0)
 
 
 def _own_scale(tensor: Tensor) -> Tensor:

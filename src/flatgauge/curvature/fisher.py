@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from flatgauge.curvature.jacobian import sandwich
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
 from flatgauge.data import Batch
-from flatgauge.errors import LossError, ModelError, OptionError
-from flatgauge.losses import RowLoss
+from flatgauge.errors import ModelError, OptionError
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, generator, zeros_like
+from flatgauge.vectors import add, generator, zeros_like
 
 
 class Fisher(CurvatureOperator):
@@ -22,7 +23,7 @@ class Fisher(CurvatureOperator):
         objective: model, data, loss and the point; the loss is a named one.
         kind: "empirical" takes the targets of the data; "true" takes the expectation
             over y ~ p(y|f), exactly in the space of the outputs.
-        samples: for "true": draw this many targets a row instead of the expectation.
+        samples: for "true": draw this many targets per row instead of the expectation.
         seed: for `samples`.
         memory_budget: bytes of the device that may be in use; the objective's `memory`
             if None.
@@ -45,11 +46,7 @@ class Fisher(CurvatureOperator):
             raise OptionError(
                 "samples= draws targets for kind='true', and must be at least 1."
             )
-        if not isinstance(objective.loss, RowLoss):
-            raise LossError(
-                f"the Fisher matrix needs a loss a row, which '{objective.loss.name}' does "
-                "not give: use a named loss."
-            )
+        loss = row_loss(objective.loss, "the Fisher matrix needs")
         if objective.coupled:
             raise ModelError(
                 "the samples of a batch influence each other, so that they have no "
@@ -57,7 +54,7 @@ class Fisher(CurvatureOperator):
                 "take each sample by itself."
             )
         # Pieces of a batch would draw other targets.
-        route = _Rows(objective.loss, kind, samples, seed, cuts=samples is None)
+        route = _Rows(loss, kind, samples, seed, cuts=samples is None)
         super().__init__(objective, route, memory_budget=memory_budget)
 
 
@@ -75,36 +72,21 @@ class _Rows(Route):
     matrix = "Fisher"
     keeps = True
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graph."""
         point, loss = objective.leaves(), self.loss
         rows = loss.rows(*objective.evaluate(point, batch))
         if self.kind == "empirical":
             return sandwich(loss.values(rows), point, lambda change: change)
         if self.samples is None:
-            return sandwich(
-                rows.outputs,
-                point,
-                lambda change: loss.fisher_product(rows, change),
-            )
+            mean = partial(loss.fisher_product, rows)
+            return sandwich(rows.outputs, point, mean)
         share = 1 / self.samples
         random = generator(self.seed + 7919 * batch.index)
+        targets = [loss.sample_targets(rows, random) for _ in range(self.samples)]
         drawn = [
-            sandwich(
-                loss.values(loss.sample_targets(rows, random)),
-                point,
-                lambda change: change * share,
-            )
-            for _ in range(self.samples)
+            sandwich(loss.values(one), point, lambda change: change * share)
+            for one in targets
         ]
-
-        def product(vectors: list[Params]) -> list[Params]:
-            totals = [zeros_like(point) for _ in vectors]
-            for one in drawn:
-                images = one(vectors)
-                totals = [
-                    add(t, image) for t, image in zip(totals, images, strict=True)
-                ]
-            return totals
-
-        return product
+        nothing = zeros_like(point)
+        return lambda vector: reduce(add, (one(vector) for one in drawn), nothing)

@@ -1,14 +1,8 @@
-"""The Hessian of the objective."""
+"""The Hessian of the objective, and the generalized Gauss-Newton matrix."""
 
 from __future__ import annotations
 
-import warnings
-
-from flatgauge.curvature.affine import is_affine_in_each_tensor
-from flatgauge.curvature.plan import EXPECTED
 from flatgauge.curvature.products import CurvatureOperator
-from flatgauge.curvature.routes import Route
-from flatgauge.objective import Objective
 
 
 class Hessian(CurvatureOperator):
@@ -26,9 +20,10 @@ class Hessian(CurvatureOperator):
     `plan` says how products are made, and why.
 
     >>> import torch
+    >>> import flatgauge as fg
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
     >>> data = (torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1))
-    >>> Hessian(Objective(model, data, loss="mse")).to_dense()  # 2 x xᵀ
+    >>> Hessian(fg.Objective(model, data, loss="mse")).to_dense()  # 2 x xᵀ
     tensor([[2., 4.],
             [4., 8.]], dtype=torch.float64)
     """
@@ -36,19 +31,22 @@ class Hessian(CurvatureOperator):
     name = "Hessian"
     truth = "double-backward"
 
-    def __init__(
-        self,
-        objective: Objective,
-        route: str | Route = "auto",
-        *,
-        expect: int = EXPECTED,
-        memory_budget: int | None = None,
-    ):
-        super().__init__(objective, route, expect=expect, memory_budget=memory_budget)
-        name = route if isinstance(route, str) else route.name
-        if name == "finite-difference" and is_affine_in_each_tensor(objective):
-            warnings.warn(
-                "finite differences of a piecewise-linear network measure a smoothed loss "
-                "that depends on the step: use route='auto' for the Hessian itself.",
-                stacklevel=2,
-            )
+
+class GaussNewton(CurvatureOperator):
+    """G = (1/N) Σ_batches Jᵀ (∇²_f ℓ) J, with J = ∂f/∂θ the Jacobian of the outputs.
+
+    Equal to the Hessian where the outputs are linear in the parameters; its diagonal
+    equals the Hessian's for networks that are piecewise affine in each tensor.
+
+    Args:
+        objective: model, data, loss and the point.
+        route: "auto" ("reverse-twice", or what `plan` finds to be faster and right),
+            "reverse-twice" or "forward-and-reverse".
+        expect: as for `Hessian`.
+        memory_budget: as for `Hessian`.
+
+    `plan` says how products are made, and why.
+    """
+
+    name = "Gauss-Newton"
+    truth = "reverse-twice"

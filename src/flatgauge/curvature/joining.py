@@ -7,20 +7,21 @@ batch takes longer than what follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 import torch
 
-from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import double, take_samples
-from flatgauge.data import Batch, concatenated, made_of_tensors, map_batch, tensors_in
+from flatgauge.data import Batch, map_batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import RowLoss
 from flatgauge.memory import SavedBytes
+from flatgauge.nested import concatenated, made_of_tensors, row_layout, tensors_in
 from flatgauge.objective import Objective
 from flatgauge.vectors import add, gaussian, generator, norm
 
@@ -30,11 +31,12 @@ ENOUGH = 2**28
 # The part of a memory budget that a copy of the data may fill.
 DATA_SHARE = 8
 CHECKED_SAMPLES = 16
-# The relative difference of two values that is rounding.
-ROUNDING = {"ieee": 1e-5, "tf32": 1e-4}
+# The relative difference of two values of the loss that is rounding: about a hundred units
+# in the last place of float32, and a tenth of one of TF32, since means average them out.
+SAME_VALUE = {"ieee": 1e-5, "tf32": 1e-4}
 
 
-def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
+def joined(objective: Objective, truth: Route, budget: int) -> Objective:
     """The same objective in larger batches, or as it is where products could differ.
 
     Batches that follow each other are joined along dimension 0 if their tensors have the
@@ -57,16 +59,15 @@ def joined(objective: Objective, truth: type[Route], budget: int) -> Objective:
         if given is None or sum(map(_size, given)) > room:
             return objective
         try:
-            found = _tried(objective, truth, given, min(ENOUGH, room))
+            return _tried(objective, truth, given, min(ENOUGH, room))
         except (FlatgaugeError, RuntimeError):
             # A model may insist on the size of its batches.
-            found = None
-    return objective if found is None else found
+            return objective
 
 
 def _tried(
-    objective: Objective, truth: type[Route], given: list[Batch], enough: int
-) -> Objective | None:
+    objective: Objective, truth: Route, given: list[Batch], enough: int
+) -> Objective:
     groups: list[list[Batch]] = []
     for key, run in groupby(given, key=_signature):
         alike, most = list(run), 0.0
@@ -75,17 +76,19 @@ def _tried(
         some = list(_groups(alike, most))
         pairs = [group[:2] for group in some if len(group) > 1]
         if pairs and not _is_same(objective, truth, pairs[0]):
-            return None
+            return objective
         groups += some
     if len(groups) == len(given):
-        return None
+        return objective
     found = objective.in_batches([_joined(i, g) for i, g in enumerate(groups)])
     totals = [
         found.batch_total(found.parameters, batch).detach() for batch in found.batches()
     ]
     value = float(torch.stack(totals).double().sum()) / objective.sample_count
-    rounding = ROUNDING[objective.precision]
-    return found if math.isclose(value, objective.value(), rel_tol=rounding) else None
+    allowed = SAME_VALUE[objective.precision]
+    return (
+        found if math.isclose(value, objective.value(), rel_tol=allowed) else objective
+    )
 
 
 def _most(objective: Objective, first: Batch, enough: int) -> float:
@@ -97,18 +100,18 @@ def _most(objective: Objective, first: Batch, enough: int) -> float:
     return enough / max(saved.total, 1) * _size(first)
 
 
-def _is_same(objective: Objective, truth: type[Route], pair: list[Batch]) -> bool:
+def _is_same(objective: Objective, truth: Route, pair: list[Batch]) -> bool:
     """Whether the products of two batches add up to that of the joined one."""
     exact = objective.in_double()
     some = slice(0, CHECKED_SAMPLES)
     few = [map_batch(double, take_samples(one, some)) for one in pair]
     vector = gaussian(exact.parameters, generator(0))
     together, one, other = (
-        truth().prepare(exact, batch)([vector])[0] for batch in (_joined(0, few), *few)
+        truth.prepare(exact, batch)(vector) for batch in (_joined(0, few), *few)
     )
     right = add(one, other)
     # Where there is no curvature, there is nothing to tell them by.
-    return float(norm(right)) > 0 and difference(together, right) <= AGREEMENT
+    return float(norm(right)) > 0 and difference(together, right) <= SAME_PRODUCT
 
 
 def _groups(batches: list[Batch], most: float) -> Iterator[list[Batch]]:
@@ -131,18 +134,9 @@ def _size(batch: Batch) -> int:
 def _signature(batch: Batch) -> Any:
     """Equal for batches that can be joined; None for those that cannot."""
     parts = (batch.inputs, batch.targets)
-    tensors = tensors_in(parts)
-    if not made_of_tensors(batch.whole) or any(t.ndim == 0 for t in tensors):
+    if not made_of_tensors(batch.whole) or any(t.ndim == 0 for t in tensors_in(parts)):
         return None
-    return _structure(parts), [(t.shape[1:], t.dtype) for t in tensors]
-
-
-def _structure(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _structure(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_structure(item) for item in value]
-    return type(value)
+    return row_layout(parts)
 
 
 def _joined(index: int, group: list[Batch]) -> Batch:

@@ -7,10 +7,12 @@ from torch import Tensor
 
 from flatgauge.data import Batch
 from flatgauge.losses import RowLoss
+from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
 
 
+@once
 def output_layer(objective: Objective) -> dict[str, int]:
     """The tensors of the output layer, with the dimension that runs over classes.
 

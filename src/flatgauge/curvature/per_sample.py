@@ -1,6 +1,6 @@
 """Sums of squared per-sample gradients, for any model.
 
-Operations that are understood (`recorder.py`) give their share from inputs and slopes, on
+Operations that are understood (`taps.py`) give their share from inputs and slopes, on
 every batch after a look at whether that explains all of its gradient (`attribution.py`).
 What it does not explain, and whatever does not agree with plain differentiation of a few
 single samples, is differentiated sample by sample.
@@ -15,27 +15,35 @@ from itertools import islice
 
 import torch
 
-from flatgauge.curvature.attribution import Attribution
 from flatgauge.curvature.samples import (
     double,
     first_with_several,
     sample_length,
     take_samples,
 )
-from flatgauge.curvature.shares import COUPLED, Recorded, Shares
-from flatgauge.curvature.slots import Pass, Passes, by_slot
+from flatgauge.curvature.shares import (
+    COUPLED,
+    Pull,
+    Pulls,
+    Shares,
+    TappedShares,
+    by_slot,
+)
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
+from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, check_finite, scale
 
-AGREEMENT = 1e-8
+# The relative distance of sums of squares in float64 that is rounding, which a square
+# doubles; a wrong layout of samples or positions is off by far more.
+SAME_SQUARES = 1e-8
 CHECKED_SAMPLES = 3
 CHECKED_SLOTS = 2
-# Where passes share a backward, one alone could hide a wrong layout.
+# Where pulls share a backward, one alone could hide a wrong layout.
 CHECKED_TOGETHER = 2
 # The part of the memory budget that the taps of one piece of a batch may fill, and
 # what is held of each of their numbers, with the copies that are made of some.
@@ -44,14 +52,14 @@ COPIES = 2
 
 
 @dataclass
-class Findings:
+class Trials:
     """What trials on a few samples have told about a model so far.
 
     Attributes:
-        together: whether several passes may share one backward, on a GPU.
+        together: whether several pulls may share one backward, on a GPU.
         singly: the parameters to differentiate sample by sample.
         proved: those whose shares have agreed with plain differentiation.
-        entries: the numbers that are held of each sample while its passes run.
+        entries: the numbers that are held of each sample while its pulls run.
     """
 
     together: bool = False
@@ -61,12 +69,12 @@ class Findings:
 
 
 class SquaredGradients:
-    """(1/N) Σ_rows Σ_passes s (∂⟨f_row, c⟩/∂θ)², entry by entry.
+    """(1/N) Σ_rows Σ_pulls s (∂⟨f_row, c⟩/∂θ)², entry by entry.
 
     Args:
         objective: model, data, loss and the point; the loss is a named one.
-        signed: whether passes may have negative signs, which are summed apart.
-        findings: what is known of the model; found out once a point if None.
+        signed: whether pulls may have negative signs, which are summed apart.
+        trials: what is known of the model; found out once for each point if None.
     """
 
     def __init__(
@@ -74,37 +82,32 @@ class SquaredGradients:
         objective: Objective,
         *,
         signed: bool = True,
-        findings: Findings | None = None,
+        trials: Trials | None = None,
     ):
-        if not isinstance(objective.loss, RowLoss):
-            raise LossError(
-                f"per-sample derivatives need a loss a row, which '{objective.loss.name}' "
-                "does not give: use a named loss."
-            )
+        self.loss = row_loss(objective.loss, "per-sample derivatives need")
         if objective.coupled:
             raise ModelError(COUPLED)
         self.objective = objective
-        self.loss = objective.loss
         self.signed = signed
-        self.findings = findings or _findings(objective)
+        self.trials = trials or _trials(objective, self.loss)
 
     @property
     def singly(self) -> set[str]:
         """The parameters to differentiate sample by sample, as far as is known."""
-        return self.findings.singly
+        return self.trials.singly
 
-    def mean(self, passes: Passes) -> Params:
+    def mean(self, pulls: Pulls) -> Params:
         """The sum over all batches, divided by the number of rows."""
-        plus, minus = self.parts(passes)
+        plus, minus = self.parts(pulls)
         return add(plus, minus, -1.0)
 
-    def parts(self, passes: Passes) -> tuple[Params, Params]:
+    def parts(self, pulls: Pulls) -> tuple[Params, Params]:
         """The same, positive and negative signs apart: the mean is their difference."""
 
         def term(batch: Batch) -> Params:
             total = self._shares().nothing(self.objective.parameters)
             for piece in self._pieces(batch):
-                for name, share in self._piece(piece, passes).items():
+                for name, share in self._piece(piece, pulls).items():
                     total[name] += share
             return total
 
@@ -116,14 +119,13 @@ class SquaredGradients:
         return plus, {name: both[1] for name, both in total.items()}
 
     def _shares(self) -> Shares:
-        together = self.findings.together
-        return Shares(self.objective, self.loss, self.signed, together)
+        return Shares(self.objective, self.loss, self.signed, self.trials.together)
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose taps together hold a bounded amount."""
         objective = self.objective
         room = memory_budget(objective.device, objective.memory) // MEMORY_SHARE
-        each = COPIES * self.objective.dtype.itemsize * max(self.findings.entries, 1)
+        each = COPIES * objective.dtype.itemsize * max(self.trials.entries, 1)
         step = max(1, room // each)
         length = sample_length(batch)
         if step >= length:
@@ -132,57 +134,56 @@ class SquaredGradients:
         for start in range(0, length, step):
             yield take_samples(batch, slice(start, start + step))
 
-    def _piece(self, piece: Batch, passes: Passes) -> Params:
+    def _piece(self, piece: Batch, pulls: Pulls) -> Params:
         """The shares of all parameters that the piece depends on."""
-        found = self._recorded(piece, passes)
-        unproved = found.shares.keys() - self.findings.proved
+        found = self._tapped(piece, pulls)
+        unproved = found.shares.keys() - self.trials.proved
         if unproved:
-            few = _loudest(piece, found.attribution, unproved)
-            _try(self.objective, few, self.findings)
+            loudest = {found.loudest[name] for name in unproved}
+            _try(self.objective, self.loss, _with_others(piece, loudest), self.trials)
         shares = {n: s for n, s in found.shares.items() if n not in self.singly}
-        left = found.attribution.used - shares.keys()
+        left = found.used - shares.keys()
         if not left:
             return shares
         plain = self._shares()
         plain.check_independent(piece)
-        return {**shares, **plain.singly(piece, passes, sorted(left))}
+        return {**shares, **plain.singly(piece, pulls, sorted(left))}
 
-    def _recorded(self, piece: Batch, passes: Passes) -> Recorded:
-        found: Recorded | None = None
-        if self.findings.together:
-            # An operation that was not met before may not take several passes at a time.
+    def _tapped(self, piece: Batch, pulls: Pulls) -> TappedShares:
+        found: TappedShares | None = None
+        if self.trials.together:
+            # An operation that was not met before may not take several pulls at a time.
             with suppress(RuntimeError):
-                found = self._shares().recorded(piece, passes, self.singly)
-            self.findings.together = found is not None
+                found = self._shares().tapped(piece, pulls, self.singly)
+            self.trials.together = found is not None
         if found is None:
-            found = self._shares().recorded(piece, passes, self.singly)
-        self.findings.entries = found.entries
+            found = self._shares().tapped(piece, pulls, self.singly)
+        self.trials.entries = found.entries
         return found
 
 
-def _findings(objective: Objective) -> Findings:
-    """What is known at this point; at first, what three samples tell."""
+@once_per_network
+def _trials(objective: Objective, loss: RowLoss) -> Trials:
+    """What is known at this point; at first, what three samples tell.
 
-    def first() -> Findings:
-        findings = Findings(together=objective.device.type == "cuda")
-        with objective.isolated():
-            few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
-            _try(objective, few, findings)
-        return findings
-
-    # The rows, and with them the slots, are the loss's own.
-    return objective.once(f"per sample, {objective.loss.name}", first)
+    The rows, and with them the slots, are the loss's own.
+    """
+    trials = Trials(together=objective.device.type == "cuda")
+    with objective.isolated():
+        few = take_samples(first_with_several(objective), slice(0, CHECKED_SAMPLES))
+        _try(objective, loss, few, trials)
+    return trials
 
 
-def _loudest(piece: Batch, seen: Attribution, names: set[str]) -> Batch:
-    """A few samples on which these parameters have slopes."""
-    chosen = sorted({seen.loudest[name] for name in names})
+def _with_others(piece: Batch, samples: set[int]) -> Batch:
+    """These samples, and the first others if they are very few."""
+    chosen = sorted(samples)
     others = [i for i in range(sample_length(piece)) if i not in chosen]
     fill = max(0, CHECKED_SAMPLES - len(chosen))
     return map_batch(lambda t: t[chosen + others[:fill]], piece)
 
 
-def _try(objective: Objective, few: Batch, findings: Findings) -> None:
+def _try(objective: Objective, loss: RowLoss, few: Batch, trials: Trials) -> None:
     """Compare on a few samples in float64, where nothing wrong can hide behind rounding.
 
     What agrees is proved; what does not goes sample by sample from now on.
@@ -190,29 +191,28 @@ def _try(objective: Objective, few: Batch, findings: Findings) -> None:
     exact = objective.in_double()
     with exact.isolated():
         samples = map_batch(double, few)
-        if findings.together:
-            # Not every operation of a backward can be done for several passes at a time.
+        if trials.together:
+            # Not every operation of a backward can be done for several pulls at a time.
             with suppress(RuntimeError):
-                wrong, proved = _compared(exact, samples, together=True)
+                wrong, proved = _compared(exact, loss, samples, together=True)
                 if not wrong:
-                    findings.proved |= proved
+                    trials.proved |= proved
                     return
-            findings.together = False
-        wrong, proved = _compared(exact, samples, together=False)
-    findings.singly |= wrong
-    findings.proved |= proved
+            trials.together = False
+        wrong, proved = _compared(exact, loss, samples, together=False)
+    trials.singly |= wrong
+    trials.proved |= proved
 
 
 def _compared(
-    objective: Objective, few: Batch, together: bool
+    objective: Objective, loss: RowLoss, few: Batch, together: bool
 ) -> tuple[set[str], set[str]]:
     """The parameters whose shares differ from plain differentiation, and that agree."""
-    assert isinstance(objective.loss, RowLoss)
-    shares = Shares(objective, objective.loss, True, together)
+    shares = Shares(objective, loss, True, together)
     shares.check_independent(few)
     columns = CHECKED_TOGETHER if together else 1
 
-    def trial(rows: Rows) -> Iterator[Pass]:
+    def trial(rows: Rows) -> Iterator[Pull]:
         # Functions of the sample's own outputs: the same in any batch.
         outputs = rows.outputs.detach()
         # Not 0 where outputs are: a network's last layer may start from nothing.
@@ -222,13 +222,13 @@ def _compared(
         yield from islice(by_slot(rows, waves, ones), CHECKED_SLOTS * columns)
 
     names = list(objective.parameters)
-    fast = {**shares.nothing(names), **shares.recorded(few, trial, ()).shares}
+    fast = {**shares.nothing(names), **shares.tapped(few, trial, ()).shares}
     slow = shares.singly(few, trial, names)
     size = {name: float(slow[name].norm()) for name in names}
     wrong = {
         name
         for name in names
-        if float((fast[name] - slow[name]).norm()) > AGREEMENT * size[name]
+        if float((fast[name] - slow[name]).norm()) > SAME_SQUARES * size[name]
     }
     return wrong, {name for name in names if size[name] > 0} - wrong
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatgauge.curvature.agreement import AGREEMENT, difference
+from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
@@ -105,7 +105,7 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
     if expect < SOUGHT_FROM:
         return Plan(objective, right, right, "for few products")
     try:
-        return _sought(objective, truth, expect, budget)
+        return _sought(objective, right, expect, budget)
     except (torch.OutOfMemoryError, OutOfMemoryError):
         pass
     # Outside of the handler, whose traceback holds on to what was computed.
@@ -114,13 +114,12 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
     return Plan(objective, right, right, reason)
 
 
-def _sought(objective: Objective, truth: str, expect: int, budget: int) -> Plan:
+def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Plan:
     """What pays on a GPU."""
-    right = ROUTES[truth]()
     with objective.isolated():
         recorded = KeptCudaGraph(right)
         if budget > 0:
-            objective = joined(objective, ROUTES[truth], budget)
+            objective = joined(objective, right, budget)
         first = next(objective.batches())
         if budget == 0 or objective.device.type != "cuda":
             declined = "there is no room to keep it on a GPU"
@@ -132,7 +131,7 @@ def _sought(objective: Objective, truth: str, expect: int, budget: int) -> Plan:
         if _can_be_kept(right, objective, first, budget):
             reason = "what is kept of each batch leaves least to do"
             return Plan(objective, right, right, reason, failures=failures)
-        return _fastest(objective, first, truth, failures)
+        return _fastest(objective, first, right, failures)
 
 
 def pays(device: torch.device) -> bool:
@@ -147,28 +146,31 @@ def _can_be_kept(route: Route, objective: Objective, batch: Batch, budget: int) 
 
 
 def _fastest(
-    objective: Objective, first: Batch, truth: str, failures: dict[str, str]
+    objective: Objective, first: Batch, right: Route, failures: dict[str, str]
 ) -> Plan:
     """The fastest on the first batch of those that agree there."""
-    right, exact = ROUTES[truth](), objective.in_double()
+    exact = objective.in_double()
+    rivals: list[Route] = [ROUTES[name]() for name in RIVALS[right.name]]
+    if ChannelsLast.suits(objective, first):
+        rivals = [one for rival in rivals for one in (rival, ChannelsLast(rival))]
     seconds: dict[str, float] = {}
     disagreement: dict[str, float] = {}
     found: dict[str, Route] = {}
-    for route in _candidates(truth, objective, first):
+    for route in (right, *rivals):
         try:
-            if route.name != truth:
+            if route is not right:
                 wrong = _disagreement(route, right, exact, first)
                 disagreement[route.name] = wrong
-                if wrong > AGREEMENT:
+                if wrong > SAME_PRODUCT:
                     continue
             fastest = min(seconds.values(), default=math.inf)
             seconds[route.name] = _seconds(route, objective, first, fastest)
             found[route.name] = route
         except FAILURES as error:
             failures[route.name] = first_line(error)
-    name = min(seconds, key=lambda one: seconds[one], default=truth)
+    name = min(seconds, key=lambda one: seconds[one], default=right.name)
     seen = {"seconds": seconds, "disagreement": disagreement, "failures": failures}
-    if name == truth:
+    if name == right.name:
         return Plan(objective, right, right, "the fastest on the first batch", **seen)
     exceptions = tuple(_not_shown_right(found[name], right, objective, exact))
     return Plan(
@@ -181,14 +183,6 @@ def _fastest(
     )
 
 
-def _candidates(truth: str, objective: Objective, batch: Batch) -> Iterator[Route]:
-    yield ROUTES[truth]()
-    for name in RIVALS[truth]:
-        yield ROUTES[name]()
-        if ChannelsLast.suits(objective, batch):
-            yield ChannelsLast(ROUTES[name]())
-
-
 def _seconds(route: Route, objective: Objective, batch: Batch, best: float) -> float:
     """Of one product without anything kept: the second, unless the first was hopeless.
 
@@ -196,20 +190,18 @@ def _seconds(route: Route, objective: Objective, batch: Batch, best: float) -> f
     """
     vector = gaussian(objective.parameters, generator(0))
 
+    def now() -> float:
+        if objective.device.type == "cuda":
+            torch.cuda.synchronize(objective.device)
+        return time.perf_counter()
+
     def once() -> float:
-        _wait_for(objective.device)
-        started = time.perf_counter()
-        route.prepare(objective, batch)([vector])
-        _wait_for(objective.device)
-        return time.perf_counter() - started
+        started = now()
+        route.prepare(objective, batch)(vector)
+        return now() - started
 
     first = once()
     return first if first > HOPELESS * best else once()
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _disagreement(route: Route, truth: Route, exact: Objective, batch: Batch) -> float:
@@ -219,7 +211,7 @@ def _disagreement(route: Route, truth: Route, exact: Objective, batch: Batch) ->
     """
     few = map_batch(double, few_samples(batch, CHECKED_SAMPLES))
     vector = gaussian(exact.parameters, generator(batch.index))
-    products = [one.prepare(exact, few)([vector])[0] for one in (route, truth)]
+    products = [one.prepare(exact, few)(vector) for one in (route, truth)]
     return difference(*products)
 
 
@@ -232,7 +224,7 @@ def _not_shown_right(
         try:
             compared = operations(objective, few)
             wrong = _disagreement(route, truth, exact, batch)
-            if wrong > AGREEMENT or operations(objective, batch) - compared:
+            if wrong > SAME_PRODUCT or operations(objective, batch) - compared:
                 yield batch.index
         except FAILURES:
             yield batch.index

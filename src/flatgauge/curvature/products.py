@@ -13,12 +13,12 @@ from typing import final
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.agreement import COARSE, COARSE_TF32
-from flatgauge.curvature.operator import BatchProduct, SymmetricOperator
+from flatgauge.curvature.agreement import working_rounding
+from flatgauge.curvature.operator import Product, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.data import Batch, leading_size, made_of_tensors
+from flatgauge.data import Batch, samples_in
 from flatgauge.errors import LossError, OutOfMemoryError
 from flatgauge.isolation import on_device
 from flatgauge.memory import (
@@ -38,14 +38,8 @@ TF32 = 2**-10
 class CurvatureOperator(SymmetricOperator):
     """A = (1/N) Σ_batches A_b for N rows in all, multiplied as its plan says.
 
-    A subclass sets `truth`, the name of the route that others must agree with.
-
-    Args:
-        objective: model, data, loss and the point.
-        route: "auto" for what `plan` finds, a name, or a route.
-        expect: how many products are coming, about.
-        memory_budget: bytes of the device that may be in use; the objective's `memory`
-            if None. 0 keeps nothing.
+    A subclass sets `truth`, the name of the route that others must agree with, and says
+    what the arguments are; with a `memory_budget` of 0 nothing is kept.
     """
 
     truth: str
@@ -68,6 +62,8 @@ class CurvatureOperator(SymmetricOperator):
         self.memory = objective.memory if memory_budget is None else memory_budget
         self.expect = expect
         self._given = None if route == "auto" else resolve_route(route, self.name)
+        if self._given is not None:
+            self._given.check(objective)
         self._products: Products | None = None
 
     @property
@@ -131,7 +127,7 @@ class Products:
         self.plan = plan
         self.name = name
         self._room = KEPT_SHARE * budget
-        self._kept: dict[tuple[int, int], BatchProduct] = {}
+        self._kept: dict[tuple[int, int], Product] = {}
         self._complete = self._full = False
         self._cuts = 1
 
@@ -155,11 +151,10 @@ class Products:
         totals: list[Params] = []
         share = 1 / objective.sample_count
         # Replays run no code of the model, so there is nothing to be isolated from.
-        device = objective.device
-        with on_device(device) if self.replays else objective.isolated():
+        with on_device(objective.device) if self.replays else objective.isolated():
             for product in self._each():
                 with derivative_errors(self.name):
-                    images = product(vectors)
+                    images = [product(vector) for vector in vectors]
                 # Before the next batch is prepared.
                 del product
                 if not totals:
@@ -169,7 +164,7 @@ class Products:
                     add_into(total, image, share)
         return totals
 
-    def _each(self) -> Iterator[BatchProduct]:
+    def _each(self) -> Iterator[Product]:
         """The product of each piece of each batch."""
         if self._complete:
             yield from self._kept.values()
@@ -181,7 +176,7 @@ class Products:
                 yield self._kept[key] if key in self._kept else self._made(key, piece)
         self._complete = not self._full
 
-    def _made(self, key: tuple[int, int], piece: Batch) -> BatchProduct:
+    def _made(self, key: tuple[int, int], piece: Batch) -> Product:
         """The product of a piece, kept if there is room."""
         objective, route = self.plan.objective, self.plan.route_of(piece)
         if self._full and route.replays:
@@ -244,8 +239,8 @@ class Products:
 
 def _adds_up(objective: Objective, batch: Batch) -> bool:
     """Whether the losses of the halves of a batch are that of the whole."""
-    length = leading_size(batch.whole)
-    if length is None or not made_of_tensors(batch.whole):
+    length = samples_in(batch)
+    if length is None:
         return False
     if length < 2:
         return length == 1
@@ -255,5 +250,5 @@ def _adds_up(objective: Objective, batch: Batch) -> bool:
             float(objective.batch_total(objective.parameters, part))
             for part in (batch, *(take_samples(batch, half) for half in halves))
         )
-    allowed = COARSE_TF32 if objective.precision == "tf32" else COARSE[objective.dtype]
+    allowed = working_rounding(objective)
     return abs(one + other - whole) <= allowed * max(abs(one) + abs(other), abs(whole))

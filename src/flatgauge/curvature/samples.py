@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, tensors_in
+from flatgauge.data import Batch, leading_size, take
 from flatgauge.errors import ModelError
+from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
 
 
 def sample_length(batch: Batch) -> int:
     """The number of samples of a batch, read off its tensors."""
-    tensors = tensors_in(batch.whole)
-    lengths = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors}
-    if len(lengths) != 1 or 0 in lengths:
+    length = leading_size(batch.whole)
+    if not length:
+        sizes = {t.shape[0] if t.ndim else 0 for t in tensors_in(batch.whole)}
         raise ModelError(
             "the batch cannot be split into samples, because its tensors have the leading "
-            f"sizes {sorted(lengths)}: give every tensor of a batch one row a sample."
+            f"sizes {sorted(sizes)}: give every tensor of a batch one row per sample."
         )
-    return lengths.pop()
+    return length
 
 
 def take_samples(batch: Batch, rows: slice) -> Batch:
     """Some samples of a batch."""
     sample_length(batch)
-    return map_batch(lambda t: t[rows], batch)
+    return take(batch, rows)
 
 
 def first_with_several(objective: Objective) -> Batch:
     """The first batch with two samples or more: one sample would hide a wrong layout."""
-    batches = list(islice(objective.batches(), 1))
-    if sample_length(batches[0]) > 1:
-        return batches[0]
-    for batch in objective.batches():
-        if sample_length(batch) > 1:
-            return batch
-    return batches[0]
+    first = objective.first_batch()
+    if sample_length(first) > 1:
+        return first
+    several = (one for one in objective.batches() if sample_length(one) > 1)
+    return next(several, first)
 
 
 def double(tensor: Tensor) -> Tensor:

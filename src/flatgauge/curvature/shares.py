@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.attribution import Attribution, attribute, is_near
-from flatgauge.curvature.recorder import Recorder
+from flatgauge.curvature.agreement import is_near, working_rounding
+from flatgauge.curvature.attribution import TapWatcher, attribute
+from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.curvature.slots import Passes, grouped
 from flatgauge.curvature.taps import Tap, most_entries
 from flatgauge.data import Batch
 from flatgauge.errors import ModelError
 from flatgauge.losses import RowLoss
 from flatgauge.losses.loss import Rows
 from flatgauge.objective import Objective
+from flatgauge.shapes import Float
 from flatgauge.vectors import Params
 
-# By how much the outputs of a sample alone may differ from those in its batch.
-APART = {torch.float64: 1e-8, torch.float32: 1e-3}
-APART_TF32 = 0.05
 COUPLED = (
     "the samples of a batch influence each other (BatchNorm in train mode?), so they have "
     "no gradients of their own: use mode='eval'."
@@ -30,26 +29,74 @@ COUPLED = (
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Pull:
+    """One backward pass: a vector c for each row, and a sign s.
+
+    At most one row of each sample has a vector that is not 0, so that what flows back is
+    that row's own.
+    """
+
+    columns: Float[Tensor, "M K"]
+    signs: Float[Tensor, " M"]
+
+
+Pulls = Callable[[Rows], Iterator[Pull]]
+
+
+def by_slot(
+    rows: Rows, columns: Float[Tensor, "M K C"], signs: Float[Tensor, "M C"]
+) -> Iterator[Pull]:
+    """For the first rows of all samples, then the second ones, ...: for each column."""
+    order = torch.arange(rows.samples.numel(), device=rows.samples.device)
+    first = torch.searchsorted(rows.samples, rows.samples)
+    slots = order - first
+    for slot in range(int(slots.max()) + 1 if slots.numel() else 0):
+        here = (slots == slot).to(columns.dtype)
+        for index in range(columns.shape[2]):
+            yield Pull(columns[:, :, index] * here[:, None], signs[:, index] * here)
+
+
+def stacked_slopes(
+    outputs: Tensor, edges: list, columns: Float[Tensor, "G M K"]
+) -> list[Tensor | None]:
+    """The slopes ∂⟨outputs, c⟩/∂edge of all columns c by one backward, stacked like them."""
+    alone = len(columns) == 1
+    slopes = torch.autograd.grad(
+        outputs,
+        edges,
+        columns[0] if alone else columns,
+        retain_graph=True,
+        allow_unused=True,
+        is_grads_batched=not alone,
+    )
+    if alone:
+        return [None if slope is None else slope[None] for slope in slopes]
+    return list(slopes)
+
+
+@dataclass(frozen=True)
+class TappedShares:
     """The shares of understood operations in one batch.
 
     Attributes:
         shares: by parameter, for those that are explained.
-        attribution: what was seen of the batch.
-        entries: the numbers that are held of each sample while its passes run.
+        used: the parameters that the outputs depend on.
+        loudest: for each explained parameter, a sample on which it has a large slope.
+        entries: the numbers that are held of each sample while its pulls run.
     """
 
     shares: Params
-    attribution: Attribution
+    used: set[str]
+    loudest: dict[str, int]
     entries: int = 0
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Σ_rows Σ_passes s (∂⟨f_row, c⟩/∂θ)² over one batch, entry by entry.
+    """Σ_rows Σ_pulls s (∂⟨f_row, c⟩/∂θ)² over one batch, entry by entry.
 
     With `signed`, positive and negative signs are summed apart and lead the result.
-    Several passes share one backward where `together` is true.
+    Several pulls share one backward where `together` is true.
     """
 
     objective: Objective
@@ -65,35 +112,36 @@ class Shares:
             name: point[name].new_zeros(kinds, *point[name].shape) for name in names
         }
 
-    def recorded(
-        self, batch: Batch, passes: Passes, singly: Collection[str]
-    ) -> Recorded:
+    def tapped(
+        self, batch: Batch, pulls: Pulls, singly: Collection[str]
+    ) -> TappedShares:
         """From the inputs and slopes of the operations that are understood.
 
         Each parameter is looked at on all samples of the batch; those in `singly` are
         left out.
         """
         point = self.objective.leaves()
-        with Recorder(point) as recorder:
+        with TapWatcher(point) as watcher:
             outputs, targets = self.objective.evaluate(point, batch)
         rows = self.loss.rows(outputs, targets)
         if not rows.outputs.requires_grad:
-            return Recorded({}, Attribution(set(), set(), {}))
-        skipped = recorder.others.union(singly)
+            return TappedShares({}, set(), {})
+        skipped = watcher.others.union(singly)
         taps = [
-            tap for tap in recorder.taps if not skipped.issuperset(tap.names.values())
+            tap for tap in watcher.taps if not skipped.issuperset(tap.names.values())
         ]
         count = sample_length(batch)
-        seen = attribute(self.objective, rows, taps, point, count)
-        trusted = seen.explained - skipped
+        used, explained = attribute(self.objective, rows, taps, point, count)
+        trusted = explained.keys() - skipped
         taps = [tap for tap in taps if not trusted.isdisjoint(tap.names.values())]
-        self._add_up(rows, passes, taps, recorder.entries, count)
+        self._add_up(rows, pulls, taps, watcher.entries, count)
         totals = [tap.total() for tap in taps]
         shares = {n: t for found in totals for n, t in found.items() if n in trusted}
+        shares = {**self.nothing(trusted - shares.keys()), **shares}
         held = sum(tap.entries for tap in taps) // count
-        return Recorded({**self.nothing(trusted - shares.keys()), **shares}, seen, held)
+        return TappedShares(shares, used, explained, held)
 
-    def singly(self, batch: Batch, passes: Passes, names: Collection[str]) -> Params:
+    def singly(self, batch: Batch, pulls: Pulls, names: Collection[str]) -> Params:
         """By plain differentiation of one sample at a time.
 
         Raises:
@@ -104,28 +152,15 @@ class Shares:
         for index in range(sample_length(batch)):
             single = take_samples(batch, slice(index, index + 1))
             leaves = {name: point[name].detach().requires_grad_() for name in names}
-            rows = self.rows({**point, **leaves}, single)
+            rows = self._rows({**point, **leaves}, single)
             if not rows.outputs.requires_grad:
                 continue
-            for one in passes(rows):
-                slopes = torch.autograd.grad(
-                    rows.outputs,
-                    list(leaves.values()),
-                    one.columns,
-                    retain_graph=True,
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
-                shares = self._split(one.signs).sum(0)
-                for name, slope in zip(leaves, slopes, strict=True):
-                    total[name] += torch.stack(
-                        [part * slope.square() for part in shares]
-                    )
+            for pull in pulls(rows):
+                weights = self._split(pull.signs).sum(0)
+                slopes = pulled_back(rows.outputs, leaves, pull.columns)
+                for name, slope in slopes.items():
+                    total[name] += torch.stack([w * slope.square() for w in weights])
         return total
-
-    def rows(self, params: Params, batch: Batch) -> Rows:
-        """The rows of a batch at some parameters."""
-        return self.loss.rows(*self.objective.evaluate(params, batch))
 
     def check_independent(self, batch: Batch) -> None:
         """A sample's outputs must not depend on the others of its batch.
@@ -134,15 +169,14 @@ class Shares:
             ModelError: if they do.
         """
         point = self.objective.parameters
-        together = self.rows(point, batch).outputs.detach()
+        together = self._rows(point, batch).outputs.detach()
         alone = [
-            self.rows(point, take_samples(batch, slice(i, i + 1))).outputs.detach()
+            self._rows(point, take_samples(batch, slice(i, i + 1))).outputs.detach()
             for i in range(sample_length(batch))
         ]
         apart = torch.cat(alone)
-        allowed = APART[self.objective.dtype]
-        if self.objective.precision == "tf32":
-            allowed = max(allowed, APART_TF32)
+        # Outputs have been through one pass, and slopes through two.
+        allowed = working_rounding(self.objective, in_double=1e-8)
         if together.shape == apart.shape:
             # Row by row: beside a large one, the others would not be seen.
             size = together.abs().amax(1, keepdim=True)
@@ -150,27 +184,29 @@ class Shares:
                 return
         raise ModelError(COUPLED)
 
+    def _rows(self, params: Params, batch: Batch) -> Rows:
+        return self.loss.rows(*self.objective.evaluate(params, batch))
+
     def _add_up(
-        self, rows: Rows, passes: Passes, taps: list[Tap], entries: int, count: int
+        self, rows: Rows, pulls: Pulls, taps: list[Tap], entries: int, count: int
     ) -> None:
-        """Add all passes to the sums of the taps."""
+        """Add all pulls, with so many slopes each, to the sums of the taps."""
         if not taps:
             return
-        edges = [tap.output for tap in taps]
-        for group in grouped(passes(rows), self._at_a_time(entries)):
-            slopes = group.pull(rows.outputs, edges)
-            shares = self._split(group.signs)
+        edges, each = [tap.output for tap in taps], pulls(rows)
+        at_a_time = 1
+        if self.together:
+            most = most_entries(self.objective.device)
+            at_a_time = max(1, most // max(entries, 1))
+        while group := list(islice(each, at_a_time)):
+            columns = torch.stack([pull.columns for pull in group])
+            slopes = stacked_slopes(rows.outputs, edges, columns)
+            shares = self._split(torch.stack([pull.signs for pull in group]))
             weights = shares.new_zeros(len(shares), count, shares.shape[2])
             weights.index_add_(1, rows.samples, shares)
             for tap, slope in zip(taps, slopes, strict=True):
                 if slope is not None:
                     tap.add(slope.detach(), weights)
-
-    def _at_a_time(self, entries: int) -> int:
-        """How many passes, with so many slopes each, may share a backward."""
-        if not self.together:
-            return 1
-        return max(1, most_entries(self.objective.device) // max(entries, 1))
 
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""

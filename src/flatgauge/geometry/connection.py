@@ -7,8 +7,7 @@ divides by a norm.
 
 from __future__ import annotations
 
-from flatgauge.curvature.compose import Composed
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import Composed, SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.geometry.metric import LayerMetric, Metric, NodeMetric
 from flatgauge.vectors import Params

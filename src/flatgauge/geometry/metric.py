@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.compose import Scaled
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import Scaled, SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.vectors import Params, map_tensors
 

@@ -10,6 +10,7 @@ from flatgauge.errors import LossError
 from flatgauge.losses.cross_entropy import CrossEntropy
 from flatgauge.losses.custom import CallableLoss
 from flatgauge.losses.loss import Loss, RowLoss
+from flatgauge.losses.loss import row_loss as row_loss
 from flatgauge.losses.mean_squared_error import MeanSquaredError
 from flatgauge.losses.normalized_cross_entropy import NormalizedCrossEntropy
 from flatgauge.losses.standard import standard_loss

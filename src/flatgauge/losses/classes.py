@@ -107,7 +107,7 @@ def softmax_covariance(p: Tensor, v: Tensor) -> Tensor:
 
 
 def cross_entropies(scores: Tensor, labels: Tensor) -> Tensor:
-    """−ln softmax(f)_y a row, and 0 where the label is ignored.
+    """−ln softmax(f)_y of each row, and 0 where the label is ignored.
 
     It is ln(1 + Σ_{k≠c} e^{f_k − f_c}) + f_c − f_y with c the likeliest class, whose
     derivatives keep their relative precision where a sample is almost certain: with

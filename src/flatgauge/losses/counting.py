@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from flatgauge.losses.loss import IGNORED
+from flatgauge.nested import tensors_in
 
 Count = Callable[[Any, Any], int]
 Weights = Callable[[Any, Any], float]
@@ -32,30 +33,17 @@ class Counting:
 
 def count_samples(outputs: Any, targets: Any) -> int:
     """The leading dimension of the outputs, or of the targets."""
-    for tensor in tensors_of((outputs, targets)):
-        if tensor.ndim > 0:
-            return tensor.shape[0]
-    return 1
+    lengths = (t.shape[0] for t in tensors_in((outputs, targets)) if t.ndim)
+    return next(lengths, 1)
 
 
 def count_targets(outputs: Any, targets: Any) -> int:
     """Integer targets that are not -100; for other targets the samples."""
-    if isinstance(targets, Tensor) and targets.ndim and _is_integer(targets):
-        return int((targets != IGNORED).sum())
-    return count_samples(outputs, targets)
-
-
-def _is_integer(targets: Tensor) -> bool:
-    return not (targets.is_floating_point() or targets.is_complex())
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Every tensor inside mappings, lists and tuples."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from tensors_of(item)
+    if not isinstance(targets, Tensor) or not targets.ndim:
+        return count_samples(outputs, targets)
+    if targets.is_floating_point() or targets.is_complex():
+        return count_samples(outputs, targets)
+    return int((targets != IGNORED).sum())
 
 
 BY_TARGETS = Counting(count_targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from flatgauge.losses.loss import RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
 
 
+@dataclass(frozen=True)
 class CrossEntropy(RowLoss):
     """ℓ = −ln softmax(f)_y, with ∇²_f ℓ = diag(p) − p pᵀ."""
 

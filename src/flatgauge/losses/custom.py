@@ -10,20 +10,15 @@ import torch
 from torch import Tensor
 
 from flatgauge.errors import LossError
-from flatgauge.losses.counting import (
-    BY_SAMPLES,
-    BY_TARGETS,
-    Counting,
-    count_samples,
-    tensors_of,
-)
+from flatgauge.losses.counting import BY_SAMPLES, BY_TARGETS, Counting, count_samples
 from flatgauge.losses.loss import Loss, RowLoss
 from flatgauge.losses.precision import InDouble
+from flatgauge.nested import tensors_in
 
 
 @dataclass(frozen=True)
 class CallableLoss(Loss):
-    """A user's function: the mean over the batch (a scalar), or one value a sample.
+    """A user's function: the mean over the batch (a scalar), or one value per sample.
 
     Attributes:
         function: (outputs, targets) to a floating tensor.
@@ -57,7 +52,7 @@ class CallableLoss(Loss):
             else:
                 value = self.function(outputs, targets)
         except Exception as error:
-            shapes = [tuple(t.shape) for t in tensors_of((outputs, targets))][:4]
+            shapes = [tuple(t.shape) for t in tensors_in((outputs, targets))[:4]]
             raise LossError(
                 f"the loss '{self.name}' failed on outputs and targets of shape {shapes} "
                 f"({type(error).__name__}: {error}): check that it takes them."
@@ -65,7 +60,7 @@ class CallableLoss(Loss):
         if not isinstance(value, Tensor) or not value.is_floating_point():
             raise LossError(
                 f"the loss '{self.name}' returned {type(value).__name__}, not a floating "
-                "tensor: return the batch mean or one value a sample."
+                "tensor: return the batch mean or one value per sample."
             )
         return value
 
@@ -86,7 +81,7 @@ class CallableLoss(Loss):
             return value.sum(), value.shape[0]
         raise LossError(
             f"the loss '{self.name}' returned shape {tuple(value.shape)} for a batch of "
-            f"{rows}: return the batch mean (a scalar) or one value a sample."
+            f"{rows}: return the batch mean (a scalar) or one value per sample."
         )
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:

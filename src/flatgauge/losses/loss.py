@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from flatgauge import noise
+from flatgauge.errors import LossError
 from flatgauge.shapes import Float, Int
 
 IGNORED = -100
@@ -83,7 +84,7 @@ class RowLoss(Loss):
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]
     ) -> Float[Tensor, "M K"]:
-        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector a row."""
+        """E_{y ~ p(y|f)}[∇_f ℓ ∇_f ℓᵀ] times one vector per row."""
 
     @abstractmethod
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
@@ -93,6 +94,16 @@ class RowLoss(Loss):
         """The sum over the rows, and their number."""
         rows = self.rows(outputs, targets)
         return self.values(rows).sum(), rows.outputs.shape[0]
+
+
+def row_loss(loss: Loss, what_needs: str) -> RowLoss:
+    """The loss, if it is known row by row; else it is said what needs that."""
+    if not isinstance(loss, RowLoss):
+        raise LossError(
+            f"{what_needs} a loss per row, which '{loss.name}' does not give: use a named "
+            "loss."
+        )
+    return loss
 
 
 def random_signs(like: Tensor, random: torch.Generator) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
 
 
+@dataclass(frozen=True)
 class MeanSquaredError(RowLoss):
     """ℓ = mean_k (f_k − y_k)², with ∇²_f ℓ = 2/K · I.
 
@@ -81,7 +83,7 @@ class MeanSquaredError(RowLoss):
         return vectors * self._root(vectors) ** 2
 
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
-        """F plus Gaussian noise of variance K/2."""
+        """The outputs f plus Gaussian noise of variance K/2."""
         f = rows.outputs.detach()
         noise = standard_normal(f.numel(), random, f).view(f.shape)
         return Rows(rows.outputs, f + noise / self._root(f), rows.samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
 
 
+@dataclass(frozen=True)
 class NormalizedCrossEntropy(RowLoss):
     """Cross-entropy of z = (f − mean f) / std f, which no rescaling of f can change.
 
@@ -71,7 +73,7 @@ class NormalizedCrossEntropy(RowLoss):
         return F.cross_entropy(z, labels, ignore_index=IGNORED, reduction="sum")
 
     def _parts(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """z, p, s and P a / s for each row."""
+        """z, p, s and a for each row."""
         f = rows.outputs.detach()
         centred = f - f.mean(-1, keepdim=True)
         s = centred.square().mean(-1, keepdim=True).sqrt()
@@ -142,7 +144,7 @@ class NormalizedCrossEntropy(RowLoss):
 
 
 def _normalized(f: Tensor) -> Tensor:
-    """Z = (f − mean f) / std f."""
+    """The scores z = (f − mean f) / std f."""
     centred = f - f.mean(-1, keepdim=True)
     return centred / centred.square().mean(-1, keepdim=True).sqrt()
 

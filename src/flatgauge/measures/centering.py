@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from flatgauge.curvature.output_layer import output_layer
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once
+from flatgauge.symmetry.maps import output
 from flatgauge.vectors import Params
 
 
+@once
 def centered_point(work: Workbench, center_output: bool) -> Params:
     """θ with the mean over classes taken out of the output layer, if that is wanted.
 
@@ -16,13 +19,10 @@ def centered_point(work: Workbench, center_output: bool) -> Params:
     point = work.objective.parameters
     if not center_output:
         return point
-    axes = work.once("output layer", lambda: output_layer(work.objective))
+    axes = output_layer(work.objective)
     if not axes:
         raise NotApplicable(
             "center_output=True is for classifiers with a layer whose shift moves all "
             "class scores alike, and found none."
         )
-    return {
-        name: t - t.mean(axes[name], keepdim=True) if name in axes else t
-        for name, t in point.items()
-    }
+    return output.center_output(point, axes)

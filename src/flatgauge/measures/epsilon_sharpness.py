@@ -13,8 +13,7 @@ from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
 from flatgauge.results import Status
-from flatgauge.solvers.ascent import Ascent, maximize_on_ball
-from flatgauge.solvers.climb import Function
+from flatgauge.solvers.ascent import Ascent, Function, maximize_on_ball
 from flatgauge.solvers.lanczos import MAX_STEPS
 from flatgauge.vectors import (
     Params,
@@ -24,6 +23,7 @@ from flatgauge.vectors import (
     norm,
     scale,
 )
+from flatgauge.vocabulary import Kind
 
 
 @measure(
@@ -31,7 +31,7 @@ from flatgauge.vectors import (
     title="ε-sharpness",
     formula="max over ‖d‖ ≤ ε of (L(θ+d) − L(θ)) / (1 + L(θ))",
     reference="Keskar et al. 2017; Dinh et al. 2017, Definition 2",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="smaller",
     cost="about a hundred gradients",
     effort=effort.of_ball,
@@ -110,7 +110,7 @@ def ball_outcome(
         "quadratic": top.value * epsilon**2 / (2 * unit),
         "quadratic_status": top.status,
         "linear": epsilon * float(norm(found.center_gradient)) / unit,
-        "loss": found.center,
+        "loss_value": found.center,
         "largest_loss": found.value,
         "losses": [climb.value for climb in found.climbs],
         "stationarity": [climb.stationarity for climb in found.climbs],

@@ -10,36 +10,29 @@ from torch import Tensor
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.slots import Pass, by_slot
+from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.losses.loss import Rows
 from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memo import once
 from flatgauge.results import Status
 from flatgauge.vectors import Params
+from flatgauge.vocabulary import RESCALINGS, Kind
 
-# Roundings of a product that a term may carry.
-ROUNDINGS = 4.0
-LINEAR = {
-    "layer-rescale",
-    "node-rescale",
-    "attention-gl",
-    "permutation",
-    "output-shift",
-    "branch-split",
-}
+# Roundings of a product that a term of ⟨∇_f ℓ, J θ⟩ may carry: its slope, its change, their
+# product and the sum each lose one.
+TERM_ROUNDINGS = 4.0
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"output-scale"} if loss == NORMALIZED_LOSS else set()
-    if not options["diagonal"]:
-        return claims | LINEAR
-    claims |= {"layer-rescale", "node-rescale", "permutation"}
-    return claims | ({"output-shift"} if options["center_output"] else set())
+def _claims(options, loss: str) -> set[Kind]:
+    linear = set(Kind) - {Kind.OUTPUT_SCALE}
+    claims = {*RESCALINGS, Kind.PERMUTATION} if options["diagonal"] else linear
+    return claims | output_claims(options, loss)
 
 
 @measure(
@@ -63,12 +56,7 @@ def fisher_rao_norm(
         center_output: for the diagonal form: take the mean over classes out of the
             output layer first.
     """
-    loss = work.objective.loss
-    if not isinstance(loss, RowLoss):
-        raise NotApplicable(
-            f"it needs the loss of each row, which '{loss.name}' does not give: use a "
-            "named loss."
-        )
+    loss = row_loss(work.objective.loss, "it needs")
     if work.objective.coupled:
         raise NotApplicable(
             "the samples of a batch influence each other, so that they have no gradients "
@@ -76,7 +64,7 @@ def fisher_rao_norm(
         )
     if diagonal:
         point = centered_point(work, center_output)
-        squares = work.once("squared gradients", lambda: _squared_gradients(work, loss))
+        squares = _squared_gradients(work, loss)
         layers = {
             name: float((tensor.double().square() * squares[name].double()).sum())
             for name, tensor in point.items()
@@ -95,7 +83,7 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
     Where no rescaling of the outputs changes the loss, they cancel altogether.
     """
     objective = work.objective
-    rounding = ROUNDINGS * rounding_of(objective.dtype)
+    rounding = TERM_ROUNDINGS * rounding_of(objective.dtype)
 
     def squares(batch: Batch) -> tuple[float, float]:
         point = objective.leaves()
@@ -111,14 +99,15 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
     return total / count, shown(error / count, total / count, objective.dtype)
 
 
+@once
 def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:
     """E(∂_i ℓ)² for every parameter."""
 
-    def passes(rows: Rows) -> Iterator[Pass]:
+    def pulls(rows: Rows) -> Iterator[Pull]:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return SquaredGradients(work.objective, signed=False).mean(passes)
+    return SquaredGradients(work.objective, signed=False).mean(pulls)
 
 
 def _slope(loss: RowLoss, rows: Rows) -> Tensor:

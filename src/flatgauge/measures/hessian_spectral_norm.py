@@ -7,6 +7,7 @@ from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
+from flatgauge.vocabulary import Kind
 
 
 @measure(
@@ -14,7 +15,7 @@ from flatgauge.measures.workbench import Workbench
     title="Largest eigenvalue of the Hessian",
     formula="λmax(∇²L(θ))",
     reference="Dinh et al. 2017; Rangamani et al. 2019, Definition 1",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="smaller",
     cost="10 to 50 Hessian products",
     effort=effort.of_eigenvalue,

@@ -6,8 +6,10 @@ from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
+from flatgauge.memo import once
 from flatgauge.solvers.student import student
-from flatgauge.solvers.trace import estimate_trace
+from flatgauge.solvers.trace import Trace, estimate_trace
+from flatgauge.vocabulary import Kind
 
 
 @measure(
@@ -15,7 +17,7 @@ from flatgauge.solvers.trace import estimate_trace
     title="Trace of the Hessian",
     formula="Tr ∇²L(θ)",
     reference="Tsuzuku et al. 2019, equation (5), without a factor",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="smaller",
     cost="K backward passes on piecewise-affine networks, else random probes",
     effort=effort.of_trace,
@@ -45,12 +47,7 @@ def hessian_trace(
             error,
             details={"layers": layers, "method": diagonal.method},
         )
-    found = work.once(
-        ("trace", target, max_products),
-        lambda: estimate_trace(
-            work.hessian(objective), target, max_products, seed=work.seed
-        ),
-    )
+    found = _estimate(work, target, max_products)
     return Outcome(
         found.value,
         found.status,
@@ -62,3 +59,9 @@ def hessian_trace(
             "probes": found.probes,
         },
     )
+
+
+@once
+def _estimate(work: Workbench, target: float, max_products: int) -> Trace:
+    hessian = work.hessian(work.objective)
+    return estimate_trace(hessian, target, max_products, seed=work.seed)

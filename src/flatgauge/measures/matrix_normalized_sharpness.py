@@ -6,14 +6,14 @@ from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import Workbench
+from flatgauge.vocabulary import Kind
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"layer-rescale", "permutation", "branch-split"}
-    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
-    return claims | ({"output-shift"} if options["center_output"] else set())
+def _claims(options, loss: str) -> set[Kind]:
+    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION, Kind.BRANCH_SPLIT}
+    return claims | output_claims(options, loss)
 
 
 @measure(
@@ -74,7 +74,7 @@ def matrix_normalized_sharpness(
             ),
             "clipped_tensors": [n for n, trace in traces.mean.items() if trace < 0],
             "vanishing_tensors": found.vanishing,
-            "loss": objective.loss.name,
             "method": traces.method,
         },
+        objective.loss.name,
     )

@@ -15,22 +15,22 @@ from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import Curvature
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.balancing import Balancing, balance
 from flatgauge.uses import Matrices
 from flatgauge.vectors import Params
+from flatgauge.vocabulary import RESCALINGS, Kind
 
 # The certified relative gaps that are asked for unless one is given.
 LEAST_GAP = 1e-12
 MOST_GAP = 1e-4
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"layer-rescale", "node-rescale", "permutation", "branch-split"}
-    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
-    return claims | ({"output-shift"} if options["center_output"] else set())
+def _claims(options, loss: str) -> set[Kind]:
+    claims = {*RESCALINGS, Kind.PERMUTATION, Kind.BRANCH_SPLIT}
+    return claims | output_claims(options, loss)
 
 
 @measure(
@@ -78,6 +78,7 @@ def normalized_sharpness(
     if not matrices:
         raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
+    loss = objective.loss.name
     with deadline.part(0.5):
         diagonal = work.diagonal(objective, curvature, probes)
     point = centered_point(work, center_output)
@@ -99,7 +100,7 @@ def normalized_sharpness(
     except OutOfTime as stop:
         message = stop.after("before the convex problems were solved")
         found = {"elementwise": sum(lower.values()), "elementwise_layers": lower}
-        return Outcome(None, Status.NOT_CONVERGED, message, details=found)
+        return Outcome(None, Status.NOT_CONVERGED, message, None, found, loss)
     deadline.usable()
     layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
 
@@ -124,7 +125,6 @@ def normalized_sharpness(
         ],
         "left_out": [name for name in point if name not in matrices],
         "not_expressible": work.contractions().mixed,
-        "loss": objective.loss.name,
         "method": diagonal.method,
     }
     if scales:
@@ -143,11 +143,11 @@ def normalized_sharpness(
     if unsolved:
         name, part = unsolved[0]
         message = f"the problem of '{name}' did not reach its gap: {part.message}"
-        return Outcome(value, Status.NOT_CONVERGED, message, error, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, error, details, loss)
     if stopped:
-        return Outcome(value, Status.NOT_CONVERGED, stopped, error, details)
+        return Outcome(value, Status.NOT_CONVERGED, stopped, error, details, loss)
     message = f"{diagonal.message} {note}".strip()
-    return Outcome(value, diagonal.status, message, error, details)
+    return Outcome(value, diagonal.status, message, error, details, loss)
 
 
 def _problems(

@@ -9,11 +9,12 @@ from flatgauge import deadline
 from flatgauge.errors import LossError
 from flatgauge.measures import effort
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate, at_least
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.noise_scales import NoiseScales
 from flatgauge.solvers.posterior import matrix_posteriors
+from flatgauge.vocabulary import RESCALINGS, Kind
 
 # The relative decrease that may be left, and the relative standard error to reach.
 LEFT = 0.01
@@ -25,9 +26,8 @@ IMBALANCE = 0.5
 CAP = 1.0
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"layer-rescale", "node-rescale", "permutation"}
-    return claims | ({"output-scale"} if loss == NORMALIZED_LOSS else set())
+def _claims(options, loss: str) -> set[Kind]:
+    return {*RESCALINGS, Kind.PERMUTATION} | output_claims(options, loss)
 
 
 @measure(
@@ -85,6 +85,7 @@ def normalized_sharpness_direct(
         note = work.contractions().note
         raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
+    loss = objective.loss.name
     with deadline.part(0.4):
         diagonal = work.diagonal(objective, curvature, probes)
     solved = {
@@ -117,30 +118,29 @@ def normalized_sharpness_direct(
         "imbalance": found.imbalance,
         "left_out": [n for n in objective.parameters if n not in matrices],
         "not_expressible": work.contractions().mixed,
-        "loss": objective.loss.name,
         "method": diagonal.method,
     }
     if noisy.stopped is not None:
         # The draws tell nothing of what the descent had still to gain.
         message = noisy.stopped.after("in the descent, above its end")
-        return Outcome(value, Status.NOT_CONVERGED, message, None, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, None, details, loss)
     if found.stopped is not None:
         message = found.stopped.after("among the draws for the value")
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
     if found.imbalance > IMBALANCE:
         message = (
             "The noise is not in balance with its penalty: raise steps, or raise lam, "
             "since a bounded loss has no minimum near the weights for small λ."
         )
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
     if found.left - found.left_error > LEFT * size:
         message = (
             f"About {found.left:.2g} of {value:.4g} may still be gained: raise steps."
         )
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
     if found.error > TARGET * size:
         message = f"The standard error is {found.error:.2g}: raise draws."
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
     return Outcome(
-        value, Status.ESTIMATED, Status.ESTIMATED.value, found.error, details
+        value, Status.ESTIMATED, Status.ESTIMATED.value, found.error, details, loss
     )

@@ -24,7 +24,7 @@ from flatgauge.measures.options import (
     Surrogate,
     at_least,
 )
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
 from flatgauge.results import Status
@@ -44,14 +44,15 @@ from flatgauge.solvers.posterior import (
 )
 from flatgauge.uses import Matrices
 from flatgauge.vectors import Params, gaussian, generator
+from flatgauge.vocabulary import Kind
 
 AboveOne = Annotated[float, Range("a number above 1, such as 1.1", lambda v: v > 1)]
 
 
-def _claims(options, loss: str) -> set[str]:
-    claims = {"layer-rescale", "permutation"}
-    claims |= {"node-rescale"} if options["posterior"] == "node" else set()
-    return claims | ({"output-scale"} if loss == NORMALIZED_LOSS else set())
+def _claims(options, loss: str) -> set[Kind]:
+    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION}
+    claims |= {Kind.NODE_RESCALE} if options["posterior"] == "node" else set()
+    return claims | output_claims(options, loss)
 
 
 @dataclass(frozen=True)
@@ -191,18 +192,17 @@ def pac_bayes_bound(
         "samples": objective.sample_count,
         "standard_error": noise,
         "grid_resolution": resolution,
-        "loss": shaping.loss.name,
         "not_expressible": work.contractions().mixed if posterior == "node" else [],
         "method": diagonal.method,
     }
     message = f"It holds with probability {1 - delta:g} for independent samples" + (
         ", but says nothing, being 1 or more." if value >= 1 else "."
     )
-    uncertainty = math.hypot(noise, resolution)
+    uncertainty, loss = math.hypot(noise, resolution), shaping.loss.name
     if stop is not None:
         message = stop.after(f"after {samples} draws, for which the bound holds")
-        return Outcome(value, Status.NOT_CONVERGED, message, uncertainty, details)
-    return Outcome(value, Status.ESTIMATED, message, uncertainty, details)
+        return Outcome(value, Status.NOT_CONVERGED, message, uncertainty, details, loss)
+    return Outcome(value, Status.ESTIMATED, message, uncertainty, details, loss)
 
 
 def _check_applies(objective: Objective) -> None:

@@ -7,7 +7,7 @@ A measure is one decorated function in a file of its own in this package:
         title="Trace of the Hessian",
         formula="Tr ∇²L(θ)",
         reference="...",
-        invariant_to=lambda options, loss: {"permutation"},
+        invariant_to=lambda options, loss: {Kind.PERMUTATION},
         flatter="smaller",
         cost="...",
     )
@@ -24,6 +24,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -32,32 +33,37 @@ from typing import Any, NamedTuple
 from flatgauge.errors import OptionError
 from flatgauge.measures.options import checked, option_types
 from flatgauge.results import Status
+from flatgauge.vocabulary import Kind
 
-KINDS = (
-    "layer-rescale",
-    "node-rescale",
-    "attention-gl",
-    "permutation",
-    "output-shift",
-    "output-scale",
-    "branch-split",
-)
 NORMALIZED_LOSS = "normalized-cross-entropy"
 ENTRY_POINTS = "flatgauge.measures"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a measure's function returns; the run adds options, cost and provenance."""
+    """What a measure's function returns; the run adds options, cost and provenance.
+
+    `loss` names the loss that the measure saw, where that is not the objective's own.
+    """
 
     value: float | None
     status: Status
     message: str
     uncertainty: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    loss: str | None = None
 
 
-Claims = Callable[[Mapping[str, Any], str], set[str]]
+Claims = Callable[[Mapping[str, Any], str], AbstractSet[str]]
+
+
+def output_claims(options: Mapping[str, Any], loss: str) -> set[Kind]:
+    """What measures that allow for the outputs claim of them.
+
+    Scaling, under the normalized loss; shifting, where the output layer is centered.
+    """
+    claims = {Kind.OUTPUT_SCALE} if loss == NORMALIZED_LOSS else set()
+    return claims | ({Kind.OUTPUT_SHIFT} if options.get("center_output") else set())
 
 
 class Gradients(NamedTuple):
@@ -98,10 +104,10 @@ class MeasureInfo:
                 "output-scale" to some measures' claims.
         """
         claimed = self.claims(self.complete(options or {}), loss)
-        unknown = claimed.difference(KINDS)
+        unknown = claimed - set(Kind)
         if unknown:
             raise OptionError(
-                f"'{self.name}' claims {sorted(unknown)}: the kinds are {', '.join(KINDS)}."
+                f"'{self.name}' claims {sorted(unknown)}: the kinds are {', '.join(Kind)}."
             )
         return frozenset(claimed)
 

@@ -6,29 +6,28 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from flatgauge import deadline
-from flatgauge.curvature.compose import Compressed
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import Compressed, SymmetricOperator
 from flatgauge.deadline import OutOfTime
 from flatgauge.geometry.metric import LayerMetric, resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection
 from flatgauge.measures import effort
 from flatgauge.measures.centering import centered_point
 from flatgauge.measures.options import Count, Positive, Scaling
-from flatgauge.measures.registry import NORMALIZED_LOSS, Outcome, measure
+from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.solvers.power import power_method
 from flatgauge.vectors import Params
+from flatgauge.vocabulary import Kind
 
 
-def riemannian_claims(options, loss: str) -> set[str]:
+def riemannian_claims(options, loss: str) -> set[Kind]:
     """What both Riemannian measures claim: as their metric."""
-    claims = {"layer-rescale", "permutation"}
-    claims |= {"node-rescale"} if options["metric"] == "node" else set()
-    claims |= {"output-scale"} if loss == NORMALIZED_LOSS else set()
-    return claims | ({"output-shift"} if options["center_output"] else set())
+    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION}
+    claims |= {Kind.NODE_RESCALE} if options["metric"] == "node" else set()
+    return claims | output_claims(options, loss)
 
 
 @measure(
@@ -108,7 +107,9 @@ def _more(
         operator, lambda v: {n: t * (scales[n] != 0) for n, t in v.items()}
     )
     details["weights_only"] = _settled(masked, tol, max_steps, work.seed)
-    vertical = work.vertical("layer-rescale" if metric == "layer" else "node-rescale")
+    vertical = work.vertical(
+        Kind.LAYER_RESCALE if metric == "layer" else Kind.NODE_RESCALE
+    )
     projection = horizontal_projection(vertical, resolve_metric(metric), point)
     horizontal = Compressed(operator, projection)
     details["horizontal"] = _settled(horizontal, tol, max_steps, work.seed)

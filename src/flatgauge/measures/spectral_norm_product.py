@@ -12,6 +12,7 @@ from flatgauge.measures import effort
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
+from flatgauge.vocabulary import Kind
 
 
 @measure(
@@ -19,7 +20,7 @@ from flatgauge.results import Status
     title="Product of spectral norms (logarithm)",
     formula="Σ_l ln ‖W_l‖₂",
     reference="Tsuzuku et al. 2019, section 5.1, on why matrix norms do not suffice",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="smaller",
     cost="one singular value a matrix; no data",
     effort=effort.of_spectral_norms,

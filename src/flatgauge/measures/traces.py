@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flatgauge.curvature.block_traces import BlockTraces
+from flatgauge.curvature.diagonal_methods import BlockTraces
 from flatgauge.results import Status
 from flatgauge.solvers.student import standard_error
 

@@ -16,6 +16,7 @@ from flatgauge.objective import Objective
 from flatgauge.solvers.orbit import inscribed_box, orbit_sum
 from flatgauge.solvers.volume import Loss, log_ball_volume, star_volume
 from flatgauge.vectors import Params, add, map_tensors, norm, ravel, scale, size
+from flatgauge.vocabulary import Kind
 
 POINTS = 64
 
@@ -25,7 +26,7 @@ POINTS = 64
     title="Volume ε-flatness",
     formula="ln vol of the star-shaped part of {L < L(θ) + ε} in a ball of radius R",
     reference="Hochreiter and Schmidhuber 1997; Dinh et al. 2017, Definition 1",
-    invariant_to=lambda options, loss: {"permutation"},
+    invariant_to=lambda options, loss: {Kind.PERMUTATION},
     flatter="larger",
     cost="about 30 losses for each direction",
     effort=effort.of_volume,
@@ -108,7 +109,7 @@ def _orbit(work: Workbench, loss: Loss, level: float, exit: float) -> dict[str, 
     point = work.objective.parameters
     ones = map_tensors(torch.ones_like, point)
     try:
-        rescalings = work.group().vertical(ones, "layer-rescale")
+        rescalings = work.group().vertical(ones, Kind.LAYER_RESCALE)
     except FlatgaugeError as reason:
         return {"orbit_sum": None, "orbit_note": f"no symmetry was found: {reason}"}
     if not len(rescalings):

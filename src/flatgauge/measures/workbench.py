@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.block_traces import block_traces
 from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
@@ -19,17 +18,19 @@ from flatgauge.curvature.diagonal import (
     gauss_newton_diagonal,
     hessian_diagonal,
     hutchinson_diagonals,
+    output_layout,
 )
+from flatgauge.curvature.diagonal_methods import BlockTraces, block_traces
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
-from flatgauge.losses import RowLoss
 from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
+from flatgauge.memo import Facts, once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
@@ -37,7 +38,6 @@ from flatgauge.symmetry import Group, symmetries
 from flatgauge.uses import Matrices
 from flatgauge.vectors import Params
 
-T = TypeVar("T")
 REPLICATES = 5
 # About what the spectral norms of the default set take together.
 EXPECTED_PRODUCTS = 60
@@ -49,21 +49,15 @@ class NotApplicable(Exception):
 
 
 class Workbench:
-    """One objective, one seed, and a store of what was computed already."""
+    """One objective, one seed, and what was computed already: see `flatgauge.memo`."""
 
     def __init__(self, objective: Objective, seed: int = 0):
         self.objective = objective
         self.seed = seed
         # Whether plans may look at the model, which takes some gradients.
         self.may_look = True
-        self._store: dict[Hashable, Any] = {}
+        self.facts: Facts = {}
         self._operators: list[Hessian] = []
-
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The value for `key`, computed at the first call only."""
-        if key not in self._store:
-            self._store[key] = compute()
-        return self._store[key]
 
     @property
     def products(self) -> int:
@@ -83,6 +77,7 @@ class Workbench:
                 found[operator.objective.loss.name] = operator.planned.to_dict()
         return {"routes": found} if found else {}
 
+    @once
     def surrogate(self, choice: str) -> Objective:
         """The objective that a surrogate names.
 
@@ -92,39 +87,38 @@ class Workbench:
         """
         if choice not in ("auto", "objective"):
             raise OptionError(f"surrogate= is '{choice}': use 'auto' or 'objective'.")
-        if choice == "objective" or effective_loss(self.objective, choice) == (
-            self.objective.loss.name
-        ):
+        loss = self.objective.loss
+        if choice == "objective" or loss.name == NORMALIZED_LOSS:
             return self.objective
-        return self.once("surrogate", lambda: self.objective.with_loss(NORMALIZED_LOSS))
+        if not loss.classification or output_layout(self.objective)[0] < 3:
+            return self.objective
+        return self.objective.with_loss(NORMALIZED_LOSS)
 
+    @once
     def hessian(self, objective: Objective) -> Hessian:
         """The Hessian, whose prepared batches serve every measure."""
+        hessian = Hessian(objective, expect=EXPECTED_PRODUCTS)
+        self._operators.append(hessian)
+        return hessian
 
-        def build() -> Hessian:
-            hessian = Hessian(objective, expect=EXPECTED_PRODUCTS)
-            self._operators.append(hessian)
-            return hessian
-
-        return self.once(("hessian", objective.loss.name), build)
-
+    @once
     def gradient(self, objective: Objective) -> Params:
         """∇L under that objective's loss."""
-        return self.once(("gradient", objective.loss.name), objective.gradient)
+        return objective.gradient()
 
+    @once
     def contractions(self) -> Contractions:
         """What the parameters are used as."""
-        return self.once("contractions", lambda: contractions(self.objective))
+        return contractions(self.objective)
 
     def matrices(self) -> dict[str, Matrices]:
         """The parameters that are used as matrices."""
         return self.contractions().matrices
 
+    @once
     def group(self) -> Group:
         """The rescalings of the parameters that the Hessian can see."""
-        return self.once(
-            "group", lambda: symmetries(self.objective, batchnorm="parameters")
-        )
+        return symmetries(self.objective, batchnorm="parameters")
 
     def vertical(self, kind: str) -> Sequence[Params]:
         """The directions along the orbit of one kind of rescaling."""
@@ -138,10 +132,14 @@ class Workbench:
 
     def diagonal(self, objective: Objective, curvature: str, probes: int) -> Curvature:
         """diag(H) for curvature="hessian", diag(G) for "ggn"."""
-        method = self.method(objective, curvature)
-        exact = method in EXACT_METHODS
-        key = ("diagonal", objective.loss.name, curvature, None if exact else probes)
+        if self.method(objective, curvature) in EXACT_METHODS:
+            # One result for all numbers of probes.
+            probes = 0
+        return self._diagonal(objective, curvature, probes)
 
+    @once
+    def _diagonal(self, objective: Objective, curvature: str, probes: int) -> Curvature:
+        method = self.method(objective, curvature)
         each = max(2, probes // REPLICATES)
         seeds = range(REPLICATES * self.seed, REPLICATES * (self.seed + 1))
 
@@ -153,23 +151,20 @@ class Workbench:
                 objective, method, probes=each, seed=seed, hessian=hessian
             )
 
-        def replicate() -> Curvature:
-            if exact:
-                return combined([compute(self.seed)])
-            if method == "hutchinson":
-                hessian = self.hessian(objective)
-                return combined(*hutchinson_diagonals(hessian, each, seeds))
-            found: list[Diagonal] = []
-            try:
-                for seed in seeds:
-                    found.append(compute(seed))
-                    if len(found) > 1:
-                        deadline.usable()
-            except OutOfTime as stop:
-                return combined(found, stop)
-            return combined(found)
-
-        return self.once(key, replicate)
+        if method in EXACT_METHODS:
+            return combined([compute(self.seed)])
+        if method == "hutchinson":
+            hessian = self.hessian(objective)
+            return combined(*hutchinson_diagonals(hessian, each, seeds))
+        found: list[Diagonal] = []
+        try:
+            for seed in seeds:
+                found.append(compute(seed))
+                if len(found) > 1:
+                    deadline.usable()
+        except OutOfTime as stop:
+            return combined(found, stop)
+        return combined(found)
 
     def traces(self, objective: Objective, curvature: str, probes: int) -> Traces:
         """The trace of every tensor's block, for measures that need no more.
@@ -179,10 +174,7 @@ class Workbench:
         """
         method = self.method(objective, curvature)
         if method == "hutchinson":
-            hessian = self.hessian(objective)
-            key = ("traces", objective.loss.name, probes)
-            drawn = self.once(key, lambda: block_traces(hessian, probes, self.seed))
-            return Traces.drawn(drawn, method)
+            return Traces.drawn(self._block_traces(objective, probes), method)
         diagonal = self.diagonal(objective, curvature, probes)
         sums = [_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
         if len(sums) > 1:
@@ -192,6 +184,10 @@ class Workbench:
             return found
         rounding = None if diagonal.rounding is None else _sums(diagonal.rounding)
         return Traces(sums[0], [], method, diagonal.status, diagonal.message, rounding)
+
+    @once
+    def _block_traces(self, objective: Objective, probes: int) -> BlockTraces:
+        return block_traces(self.hessian(objective), probes, self.seed)
 
     def tensor_means(
         self, objective: Objective, curvature: str, probes: int
@@ -209,14 +205,15 @@ class Workbench:
         }
         return Curvature(mean, [], traces.method, traces.status, traces.message)
 
+    @once
     def method(self, objective: Objective, curvature: str) -> str:
         """How the diagonal is best computed for this objective."""
         choices = {"hessian": choose_method, "ggn": choose_gauss_newton_method}
         if curvature not in choices:
             raise OptionError(f"curvature= is '{curvature}': use 'hessian' or 'ggn'.")
-        key = ("method", objective.loss.name, curvature)
-        return self.once(key, lambda: choices[curvature](objective))
+        return choices[curvature](objective)
 
+    @once
     def extremes(
         self,
         objective: Objective,
@@ -240,19 +237,7 @@ class Workbench:
             both: whether the smallest must meet the tolerance too.
         """
         operator = self.whitened(objective, metric, connection, point)
-        key = (
-            "extremes",
-            objective.loss.name,
-            metric,
-            connection,
-            point is None,
-            tol,
-            max_steps,
-            both,
-        )
-        return self.once(
-            key, lambda: largest_eigenvalue(operator, tol, max_steps, self.seed, both)
-        )
+        return largest_eigenvalue(operator, tol, max_steps, self.seed, both)
 
     def whitened(
         self, objective: Objective, metric: str, connection: str, point: Params | None
@@ -272,16 +257,3 @@ class Workbench:
 
 def _sums(diagonal: Params) -> dict[str, float]:
     return {name: float(h.double().sum()) for name, h in diagonal.items()}
-
-
-def effective_loss(objective: Objective, surrogate: str) -> str:
-    """The name of the loss that a measure with this surrogate sees."""
-    if surrogate == "auto" and objective.loss.classification:
-        with objective.isolated():
-            batch = objective.first_batch()
-            outputs, targets = objective.evaluate(objective.parameters, batch)
-            assert isinstance(objective.loss, RowLoss)
-            classes = objective.loss.rows(outputs, targets).outputs.shape[1]
-        if classes >= 3:
-            return NORMALIZED_LOSS
-    return objective.loss.name

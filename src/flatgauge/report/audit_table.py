@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from flatgauge.report.words import KINDS, factor, finite, number
+from flatgauge.report.formatting import factor, finite, number
+from flatgauge.results import Plain
+from flatgauge.vocabulary import RESCALINGS, Kind, Verdict, kind_label
 
-Plain = Mapping[str, Any]
-RESCALINGS = ("layer-rescale", "node-rescale")
 SHARPENED = "hessian-spectral-norm"
 """The measure that the sharpened twin is built against."""
 SAME_FUNCTION = 1e-5
@@ -25,15 +24,15 @@ def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, An
     audit = report["extras"].get("audit") or {}
     found: dict[str, dict[str, Any]] = {}
     for row in audit.get("rows", []):
-        if not keeps_outputs(row, audit) or row["verdict"] == "not judged":
+        if not keeps_outputs(row, audit) or row["verdict"] == Verdict.NOT_JUDGED:
             continue
         best = found.setdefault(
             row["measure"], {"size": 0.0, "bad": False, "claims": set(), "free": set()}
         )
         best["claims" if row["claimed"] else "free"].add(row["kind"])
-        if row["verdict"] in ("moves", "claim violated"):
+        if row["verdict"] in (Verdict.MOVES, Verdict.VIOLATED):
             best["size"] = max(best["size"], spread(row))
-            best["bad"] |= row["verdict"] == "claim violated"
+            best["bad"] |= row["verdict"] == Verdict.VIOLATED
     sharpened = audit.get("sharpened")
     if on_purpose and sharpened:
         ratios = {**sharpened.get("ratios", {}), SHARPENED: sharpened["ratio"]}
@@ -44,7 +43,7 @@ def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, An
                 best["size"] = max(best["size"], ratio, 1 / ratio)
     for best in found.values():
         best["moved"] = best["size"] > 0
-        best["claimed"] = bool(best["claims"] - {"permutation"}) and not (
+        best["claimed"] = bool(best["claims"] - {Kind.PERMUTATION}) and not (
             best["free"] & set(RESCALINGS)
         )
         best["text"] = factor(best["size"]) if finite(best["size"]) else "sign changed"
@@ -70,27 +69,25 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
     audit = report["extras"].get("audit")
     if not audit:
         return None
-    keys = [(row["kind"], row["exact"]) for row in audit["rows"]]
-    order = list(KINDS)
+    place = {kind: index for index, kind in enumerate(Kind)}
     columns = sorted(
-        set(keys),
-        key=lambda key: (
-            order.index(key[0]) if key[0] in order else len(order),
-            not key[1],
-        ),
+        {(row["kind"], row["exact"]) for row in audit["rows"]},
+        key=lambda column: (place.get(column[0], len(place)), not column[1]),
     )
     cells = {
         (row["measure"], row["kind"], row["exact"]): _audit_cell(row)
         for row in audit["rows"]
     }
     change = audit.get("function_change", {})
-    heads = []
-    for kind, exact in columns:
-        label = kind if exact else f"{kind} (up to eps)"
-        moved = number(change.get(label), 2)
-        heads.append({"kind": kind, "label": label, "change": moved})
     return {
-        "columns": heads,
+        "columns": [
+            {
+                "kind": kind,
+                "label": (label := kind_label(kind, exact)),
+                "change": number(change.get(label), 2),
+            }
+            for kind, exact in columns
+        ],
         "rows": [
             {
                 "measure": measure,
@@ -99,20 +96,15 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
             for measure in dict.fromkeys(row["measure"] for row in audit["rows"])
         ],
         "sharpened": audit.get("sharpened"),
-        "violations": [
-            row for row in audit["rows"] if row["verdict"] == "claim violated"
-        ],
     }
 
 
 def _audit_cell(row: Plain) -> dict[str, Any]:
     size = spread(row)
     texts = {
-        "holds": (row["text"].partition(";")[0], "good"),
-        "stays": ("stays", "none"),
-        "not judged": ("not judged", "none"),
-        "moves": (factor(size) if finite(size) else "changes sign", "warn"),
-        "claim violated": ("violated", "bad"),
+        Verdict.HOLDS: (row["text"].partition(";")[0], "good"),
+        Verdict.MOVES: (factor(size) if finite(size) else "changes sign", "warn"),
+        Verdict.VIOLATED: ("violated", "bad"),
     }
     text, tone = texts.get(row["verdict"], (row["verdict"], "none"))
     return {"text": text, "tone": tone, "claimed": row["claimed"], "long": row["text"]}

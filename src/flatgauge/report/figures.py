@@ -6,15 +6,14 @@ or dark colours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import log10
 from typing import Any
 
-from flatgauge.report.ratios import SERIES, audit_figure, comparison_figure
-from flatgauge.report.words import finite, plot_text
+from flatgauge.report.formatting import finite, plot_text
+from flatgauge.report.ratios import SERIES, Figure, audit_figure, comparison_figure
+from flatgauge.results import Plain
 
-Plain = Mapping[str, Any]
-Figure = dict[str, Any]
 DECADES = 7
 """Powers of ten of the density that are shown below its peak."""
 
@@ -22,13 +21,14 @@ DECADES = 7
 def figures(report: Plain) -> dict[str, Figure]:
     """Every figure that the report has data for, by the name of its place."""
     extras = report["extras"]
-    found: dict[str, Figure] = {}
-    if extras.get("audit"):
-        found["audit"] = audit_figure(extras["audit"])
-    if extras.get("comparison"):
-        found["comparison"] = comparison_figure(extras["comparison"])
-    if extras.get("spectrum"):
-        found["spectrum"] = spectrum_figure(extras["spectrum"])
+    drawn = {
+        "audit": audit_figure,
+        "comparison": comparison_figure,
+        "spectrum": spectrum_figure,
+    }
+    found = {
+        name: draw(extras[name]) for name, draw in drawn.items() if extras.get(name)
+    }
     for index, group in enumerate(landscape_groups(extras.get("landscapes") or [])):
         found[f"landscape-{index}"] = landscape_figure(group)
     return {name: figure for name, figure in found.items() if figure["data"]}
@@ -163,13 +163,9 @@ def _plane(one: Plain) -> Figure:
         "data": [contours, origin],
         "layout": {
             "height": 460,
-            "xaxis": {
-                "title": {"text": plot_text(one["labels"][0])},
-                "zeroline": False,
-            },
-            "yaxis": {
-                "title": {"text": plot_text(one["labels"][1])},
-                "zeroline": False,
+            **{
+                axis: {"title": {"text": plot_text(label)}, "zeroline": False}
+                for axis, label in zip(("xaxis", "yaxis"), one["labels"], strict=True)
             },
         },
     }

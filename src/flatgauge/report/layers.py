@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flatgauge.report.formatting import finite, number
 from flatgauge.report.sections import catalogue, subjects
-from flatgauge.report.words import finite, number
+from flatgauge.results import Measurement, Plain
 
-Plain = Mapping[str, Any]
 BARS = 12
 """The most layers that are drawn for one measure."""
 
@@ -21,19 +21,16 @@ def layer_bars(report: Plain) -> list[dict[str, Any]]:
         series = {
             name: numbers
             for name, one in names.items()
-            if (numbers := _layers(one["measurements"].get(request)))
+            if (numbers := _layers(one.measurements.get(request)))
         }
         if not series:
             continue
-        first = next(iter(series.values()))
-        total = {
+        size = {
             layer: max(abs(numbers.get(layer, 0.0)) for numbers in series.values())
-            for layer in first
+            for layer in next(iter(series.values()))
         }
-        shown = sorted(total, key=lambda layer: -total[layer])[:BARS]
-        shown = [layer for layer in first if layer in shown]
-        rest = [layer for layer in first if layer not in shown]
-        top = max([total[layer] for layer in shown] or [0.0]) or 1.0
+        largest = sorted(size, key=lambda layer: -size[layer])[:BARS]
+        top = size[largest[0]] or 1.0
         rows = [
             {
                 "layer": layer,
@@ -47,23 +44,24 @@ def layer_bars(report: Plain) -> list[dict[str, Any]]:
                     for name, numbers in series.items()
                 ],
             }
-            for layer in shown
+            for layer in size
+            if layer in largest
         ]
         charts.append(
             {
                 **entry,
-                "unit": _unit(next(iter(names.values()))["measurements"][request]),
+                "unit": _unit(next(iter(names.values())).measurements[request]),
                 "rows": rows,
-                "rest": len(rest),
+                "rest": len(size) - len(rows),
                 "names": list(series),
             }
         )
     return charts
 
 
-def _layers(found: Plain | None) -> dict[str, float]:
+def _layers(found: Measurement | None) -> dict[str, float]:
     """Contributions by layer: plain numbers only."""
-    layers = (found or {}).get("details", {}).get("layers")
+    layers = None if found is None else found.details.get("layers")
     if not isinstance(layers, Mapping):
         return {}
     numbers: dict[str, float] = {}
@@ -75,11 +73,11 @@ def _layers(found: Plain | None) -> dict[str, float]:
     return numbers
 
 
-def _unit(found: Plain) -> str:
+def _unit(found: Measurement) -> str:
     """What a bar is: a part of the value, of the eigenvector, or a norm."""
-    layers = found["details"]["layers"]
+    layers = found.details["layers"]
     if any(isinstance(value, Mapping) for value in layers.values()):
         return "spectral norm of each matrix"
-    if "residual" in found["details"]:
+    if "residual" in found.details:
         return "share of the top eigenvector in each tensor"
     return "contribution of each tensor"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from flatgauge.errors import FlatgaugeError
 from flatgauge.report.audit_table import audit_matrix
 from flatgauge.report.figures import figures, landscape_groups
+from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
 from flatgauge.report.verdict import verdict
-from flatgauge.report.words import KINDS, factor, number, shorten
+from flatgauge.results import Plain
+from flatgauge.vocabulary import Kind
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 HERE = files("flatgauge.report")
 
 
-def render(report: Mapping[str, Any]) -> str:
+def render(report: Plain) -> str:
     """One self-contained HTML page.
 
     Args:
@@ -44,24 +45,19 @@ def render(report: Mapping[str, Any]) -> str:
     )
 
 
-def fragment(report: Mapping[str, Any]) -> str:
+def fragment(report: Plain) -> str:
     """The verdict and its table alone, for a notebook: no script, no page around it."""
     return _environment().get_template("fragment.html").render(**_content(report))
 
 
-def _content(report: Mapping[str, Any]) -> dict[str, Any]:
+def _content(report: Plain) -> dict[str, Any]:
     """Everything that the templates print."""
     extras = report["extras"]
     headline, sentences = verdict(report)
-    matrix = audit_matrix(report)
-    seen = {
-        kind
-        for entry in catalogue(report).values()
-        for kind in entry["invariant_to"] or []
-    }
+    matrix, known = audit_matrix(report), catalogue(report)
+    seen = {kind for entry in known.values() for kind in entry["invariant_to"] or []}
     seen |= {column["kind"] for column in matrix["columns"]} if matrix else set()
     return {
-        "report": report,
         "facts": report["provenance"],
         "headline": headline,
         "sentences": sentences,
@@ -74,8 +70,8 @@ def _content(report: Mapping[str, Any]) -> dict[str, Any]:
         "symmetries": extras.get("symmetries"),
         "convergence": convergence(report),
         "provenance": provenance(report),
-        "catalogue": list(catalogue(report).values()),
-        "kinds": {kind: text for kind, text in KINDS.items() if kind in seen},
+        "catalogue": list(known.values()),
+        "kinds": {kind: kind.text for kind in Kind if kind in seen},
     }
 
 

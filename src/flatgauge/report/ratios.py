@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import log10
 from typing import Any
 
 from flatgauge.report.audit_table import keeps_outputs, spread
-from flatgauge.report.words import factor, finite, number, plot_text
+from flatgauge.report.formatting import factor, finite, number, plot_text
+from flatgauge.results import Plain
+from flatgauge.vocabulary import Verdict, kind_label
 
-Plain = Mapping[str, Any]
 Figure = dict[str, Any]
 SERIES = ("@accent", "@warm", "@third", "@fourth", "@muted")
 """The colours of curves and checkpoints, in order."""
@@ -35,10 +36,10 @@ def audit_figure(audit: Plain) -> Figure:
         own = [row for row in rows if row["measure"] == measure and _drawable(row)]
         for index, row in enumerate(own):
             group = "claimed" if row["claimed"] else "free"
-            group = "violated" if row["verdict"] == "claim violated" else group
+            group = "violated" if row["verdict"] == Verdict.VIOLATED else group
             height = len(measures) - place - 0.22 - 0.55 * (index + 0.5) / len(own)
             low, high = row["ratio_min"], row["ratio_max"]
-            kind = row["kind"] if row["exact"] else f"{row['kind']} (up to eps)"
+            kind = kind_label(row["kind"], row["exact"])
             ends = f"{factor(low)} to {factor(high)}"
             note = f"{plot_text(measure)}<br>{plot_text(kind)}: {ends}"
             trace = traces[group]
@@ -46,24 +47,26 @@ def audit_figure(audit: Plain) -> Figure:
             trace["y"] += [height, height, None]
             trace["text"] += [note, note, ""]
             reach = max(reach, spread(row))
-    data = [trace for trace in traces.values() if trace["x"]]
-    lines = [
-        {"type": "line", "xref": "x", "yref": "paper", "x0": 1, "x1": 1}
-        | {"y0": 0, "y1": 1, "line": {"color": "@ink", "width": 1}}
-    ]
+    at_one = {"type": "line", "xref": "x", "yref": "paper", "x0": 1, "x1": 1} | {
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "@ink", "width": 1},
+    }
     return {
-        "data": data,
-        "layout": {
-            "height": 90 + ROW * len(measures),
-            "annotations": _row_labels(measures),
-            "shapes": lines,
-            "xaxis": {
-                **_log_axis(reach),
-                "title": {"text": "value after / value before"},
-            },
-            "yaxis": {"visible": False, "range": [-0.1, len(measures) + 0.25]},
-            "margin": {"l": 12, "r": 12},
-        },
+        "data": [trace for trace in traces.values() if trace["x"]],
+        "layout": _layout(measures, reach, "value after / value before")
+        | {"shapes": [at_one]},
+    }
+
+
+def _layout(measures: Sequence[str], reach: float, title: str) -> Figure:
+    """A row for each measure over a log axis that ends at 1 / reach and reach."""
+    return {
+        "height": 90 + ROW * len(measures),
+        "annotations": _row_labels(measures),
+        "xaxis": {**_log_axis(reach), "title": {"text": title}},
+        "yaxis": {"visible": False, "range": [-0.1, len(measures) + 0.25]},
+        "margin": {"l": 12, "r": 12},
     }
 
 
@@ -151,20 +154,9 @@ def comparison_figure(comparison: Plain) -> Figure:
                 "marker": {"color": color, "size": 10},
             }
         )
+    title = f"value / value of {plot_text(names[0], 30)}"
     labels = [row["measure"] for row in rows]
-    return {
-        "data": data if rows else [],
-        "layout": {
-            "height": 90 + ROW * len(rows),
-            "annotations": _row_labels(labels),
-            "xaxis": {
-                **_log_axis(reach),
-                "title": {"text": f"value / value of {plot_text(names[0], 30)}"},
-            },
-            "yaxis": {"visible": False, "range": [-0.1, len(rows) + 0.25]},
-            "margin": {"l": 12, "r": 12},
-        },
-    }
+    return {"data": data if rows else [], "layout": _layout(labels, reach, title)}
 
 
 def _comparable(row: Plain, names: Sequence[str]) -> bool:

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from flatgauge.report.audit_table import movements
-from flatgauge.report.words import STATUS, number, shorten
+from flatgauge.report.formatting import number, shorten
+from flatgauge.results import Measurement, Plain, Report
 
-Plain = Mapping[str, Any]
-CONVERGENCE = (
-    ("residual", "Residual"),
-    ("gap", "Gap"),
-    ("steps", "Steps"),
-    ("probes", "Probes"),
-    ("method", "Method"),
-)
+CONVERGENCE = {
+    "residual": "Residual",
+    "gap": "Gap",
+    "steps": "Steps",
+    "probes": "Probes",
+    "method": "Method",
+}
+"""The details that say how a number was reached, with their headings."""
 
 
-def subjects(report: Plain) -> dict[str, Plain]:
+def subjects(report: Plain) -> dict[str, Report]:
     """The reports on the page by name: those compared, or the one, under ""."""
     comparison = report["extras"].get("comparison")
     if not comparison:
-        return {"": report}
-    return {name: comparison["reports"][name] for name in comparison["names"]}
+        return {"": Report.from_dict(report)}
+    return {
+        name: Report.from_dict(comparison["reports"][name])
+        for name in comparison["names"]
+    }
+
+
+def measured(report: Plain) -> list[tuple[str, str, Measurement]]:
+    """Every number on the page, with its subject's name and its request."""
+    return [
+        (name, request, found)
+        for name, one in subjects(report).items()
+        for request, found in one.measurements.items()
+    ]
 
 
 def catalogue(report: Plain) -> dict[str, dict[str, Any]]:
     """What is known about each measure on the page, by the string that asked for it."""
     known: dict[str, dict[str, Any]] = {}
-    for one in [*subjects(report).values(), report]:
-        described = one["extras"].get("measures", {})
-        for request, found in one["measurements"].items():
+    for one in [*subjects(report).values(), Report.from_dict(report)]:
+        described = one.extras.get("measures", {})
+        for request, found in one.measurements.items():
             about = described.get(request, {})
             entry = known.setdefault(request, {"request": request})
             entry.update(
@@ -41,7 +53,7 @@ def catalogue(report: Plain) -> dict[str, dict[str, Any]]:
                 reference=about.get("reference", ""),
                 flatter=about.get("flatter", ""),
                 invariant_to=about.get("invariant_to"),
-                options=_choices(request, found),
+                options=_choices(found),
             )
     return known
 
@@ -52,34 +64,33 @@ def _title(title: str | None, request: str) -> str:
     return f"{title} ({options})" if title and bracket else title or request
 
 
-def _value(found: Plain) -> str:
-    if found["details"].get("bound") == "lower":
-        return f"≥ {found['value']!r}"
-    errors = [(found["uncertainty"], ""), (found.get("data_uncertainty"), " (data)")]
+def _value(found: Measurement) -> str:
+    """The number in full, with its errors."""
+    if found.is_lower_bound:
+        return f"≥ {found.value!r}"
+    errors = [(found.uncertainty, ""), (found.data_uncertainty, " (data)")]
     shown = [f" ± {one:.2g}{label}" for one, label in errors if one is not None]
-    return f"= {found['value']!r}" + "".join(shown)
+    return f"= {found.value!r}" + "".join(shown)
 
 
-def _choices(request: str, found: Plain) -> str:
-    """The options in words; those in the request come first anyway."""
-    return ", ".join(f"{key}={value}" for key, value in found["options"].items())
+def _choices(found: Measurement) -> str:
+    """The options as they are written in a request."""
+    return ", ".join(f"{key}={value}" for key, value in found.options.items())
 
 
 def verdict_table(report: Plain) -> dict[str, Any]:
     """The first table: a row for each measure, a value for each subject."""
-    names = subjects(report)
-    about = catalogue(report)
-    moved = movements(report, on_purpose=True)
+    names, moved = subjects(report), movements(report, on_purpose=True)
     compared = {
         row["measure"]: row
         for row in report["extras"].get("comparison", {}).get("rows", [])
     }
     rows = []
-    for request, entry in about.items():
+    for request, entry in catalogue(report).items():
         values = [
-            value_cell(one["measurements"][request])
+            value_cell(one.measurements[request])
             for one in names.values()
-            if request in one["measurements"]
+            if request in one.measurements
         ]
         row = compared.get(request, {})
         rows.append(
@@ -101,81 +112,67 @@ def verdict_table(report: Plain) -> dict[str, Any]:
     }
 
 
-def value_cell(found: Plain) -> dict[str, Any]:
+def value_cell(found: Measurement) -> dict[str, Any]:
     """A number with its uncertainty and its status."""
-    text, tone, mark = STATUS[found["status"]]
-    lower = found["details"].get("bound") == "lower"
+    status, error = found.status, found.two_sided
+    data_error = None if found.value is None else found.data_uncertainty
     return {
-        "value": ("≥ " if lower else "") + number(found["value"]),
-        "exactly": "" if found["value"] is None else repr(found["value"]),
-        "uncertainty": number(found["uncertainty"], 2)
-        if found["uncertainty"] is not None and not lower
-        else "",
-        "data_uncertainty": ""
-        if found["value"] is None or found.get("data_uncertainty") is None
-        else number(found["data_uncertainty"], 2),
-        "status": text,
-        "tone": tone,
-        "mark": mark,
-        "message": found["message"],
+        "value": ("≥ " if found.is_lower_bound else "") + number(found.value),
+        "exactly": "" if found.value is None else repr(found.value),
+        "uncertainty": "" if error is None else number(error, 2),
+        "data_uncertainty": "" if data_error is None else number(data_error, 2),
+        "status": status.word,
+        "tone": status.tone,
+        "mark": status.mark,
+        "message": found.message,
     }
 
 
 def convergence(report: Plain) -> dict[str, Any]:
     """How every number was reached."""
-    names = subjects(report)
-    rows = []
-    for name, one in names.items():
-        for request, found in one["measurements"].items():
-            rows.append(
-                {
-                    "name": name,
-                    "request": request,
-                    **value_cell(found),
-                    "parts": [
-                        number(found["details"].get(key), 2) for key, _ in CONVERGENCE
-                    ],
-                    "products": number(found["cost"]["products"]),
-                    "seconds": number(found["cost"]["seconds"], 2),
-                }
-            )
-    used = [
-        index
-        for index in range(len(CONVERGENCE))
-        if any(row["parts"][index] != "–" for row in rows)
+    every = measured(report)
+    used = {
+        key: title
+        for key, title in CONVERGENCE.items()
+        if any(found.details.get(key) is not None for _, _, found in every)
+    }
+    rows = [
+        {
+            "name": name,
+            "request": request,
+            **value_cell(found),
+            "parts": [number(found.details.get(key), 2) for key in used],
+            "products": number(found.cost.products),
+            "seconds": number(found.cost.seconds, 2),
+        }
+        for name, request, found in every
     ]
-    for row in rows:
-        row["parts"] = [row["parts"][index] for index in used]
     return {
-        "columns": [CONVERGENCE[index][1] for index in used],
-        "named": len(names) > 1,
+        "columns": list(used.values()),
+        "named": len(subjects(report)) > 1,
         "rows": rows,
     }
 
 
 def provenance(report: Plain) -> str:
     """What was measured, in plain words to copy into a paper."""
-    lines = []
-    for name, one in subjects(report).items():
-        facts = one["provenance"]
-        head = f"{shorten(name, 80)}: " if name else ""
-        lines += [
-            f"{head}{facts['model']} with {facts['parameters']:,} parameters "
-            f"(fingerprint {facts['fingerprint']}), {facts['loss']} "
-            f"{facts['loss_value']:.6g} over {facts['samples']:,} samples in "
-            f"{facts['batches']:,} batches, {facts['mode']} mode, {facts['dtype']} on "
-            f"{facts['device']}, seed {facts['seed']}, derivatives "
-            f"{facts.get('derivatives', 'as given')}. Measured with flatgauge "
-            f"{facts['flatgauge']} (torch {facts['torch']}, Python {facts['python']}), "
-            f"{facts['time']}.",
-            *([f"  {plan['text']}"] if (plan := one["extras"].get("budget")) else []),
-            *(
-                f"  {request} {_value(found)}"
-                + f" ({STATUS[found['status']][0]}"
-                + (f"; {options}" if (options := _choices(request, found)) else "")
-                + ")"
-                for request, found in one["measurements"].items()
-            ),
-            "",
-        ]
-    return "\n".join(lines).rstrip()
+    return "\n\n".join(_facts(name, one) for name, one in subjects(report).items())
+
+
+def _facts(name: str, report: Report) -> str:
+    facts = report.provenance
+    head = f"{shorten(name, 80)}: " if name else ""
+    lines = [
+        f"{head}{facts.model} with {facts.parameters:,} parameters (fingerprint "
+        f"{facts.fingerprint}), {facts.loss} {facts.loss_value:.6g} over "
+        f"{facts.samples:,} samples in {facts.batches:,} batches, {facts.mode} mode, "
+        f"{facts.dtype} on {facts.device}, seed {facts.seed}, derivatives "
+        f"{facts.derivatives}. Measured with flatgauge {facts.flatgauge} (torch "
+        f"{facts.torch}, Python {facts.python}), {facts.time}."
+    ]
+    if "budget" in report.extras:
+        lines.append(f"  {report.extras['budget']['text']}")
+    for request, found in report.measurements.items():
+        how = "; ".join(filter(None, [found.status.word, _choices(found)]))
+        lines.append(f"  {request} {_value(found)} ({how})")
+    return "\n".join(lines)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
 
 from flatgauge.report.audit_table import movements
-from flatgauge.report.sections import catalogue, subjects
-from flatgauge.report.words import factor, finite, listed, number, shorten
+from flatgauge.report.formatting import factor, finite, listed, number, shorten
+from flatgauge.report.sections import catalogue, measured
+from flatgauge.results import Plain
+from flatgauge.vocabulary import Kind, Verdict
 
-Plain = Mapping[str, Any]
 UNMOVED = 1e-3
-TRUSTED = ("EXACT", "CONVERGED", "ESTIMATED")
 
 
 def verdict(report: Plain) -> tuple[str, list[str]]:
@@ -33,7 +32,7 @@ def _audit(report: Plain) -> list[str]:
     audit = report["extras"].get("audit")
     if not audit:
         return []
-    violated = [row for row in audit["rows"] if row["verdict"] == "claim violated"]
+    violated = [row for row in audit["rows"] if row["verdict"] == Verdict.VIOLATED]
     if violated:
         names = listed(list(dict.fromkeys(row["measure"] for row in violated)))
         return [
@@ -95,7 +94,7 @@ def _comparison(report: Plain) -> list[str]:
     rows = [row for row in comparison["rows"] if row["flatter"] and row["significant"]]
     if not rows:
         return ["No difference between the checkpoints is larger than its error bars."]
-    solid = [row for row in rows if "node-rescale" in row["invariant_to"]]
+    solid = [row for row in rows if Kind.NODE_RESCALE in row["invariant_to"]]
     sentences = [_flatter(rows, "measures whose difference exceeds its error bars")]
     if solid and len(solid) < len(rows):
         sentences.append(
@@ -105,25 +104,14 @@ def _comparison(report: Plain) -> list[str]:
 
 
 def _flatter(rows: list[Plain], what: str) -> str:
-    votes: dict[str, int] = {}
-    for row in rows:
-        votes[row["flatter"]] = votes.get(row["flatter"], 0) + 1
-    winner = max(votes, key=lambda name: votes[name])
-    count = (
-        f"all {len(rows)}"
-        if votes[winner] == len(rows)
-        else f"{votes[winner]} of {len(rows)}"
-    )
+    [(winner, votes)] = Counter(row["flatter"] for row in rows).most_common(1)
+    count = f"all {len(rows)}" if votes == len(rows) else f"{votes} of {len(rows)}"
     return f"“{shorten(winner)}” is flatter by {count} {what}."
 
 
 def _trust(report: Plain) -> list[str]:
-    every = [
-        (name, request, found)
-        for name, one in subjects(report).items()
-        for request, found in one["measurements"].items()
-    ]
-    doubtful = [item for item in every if item[2]["status"] not in TRUSTED]
+    every = measured(report)
+    doubtful = [item for item in every if not item[2].status.trusted]
     if not every:
         return []
     if not doubtful:
@@ -136,7 +124,7 @@ def _trust(report: Plain) -> list[str]:
     for name, request, found in doubtful[:3]:
         of = f" of “{shorten(name)}”" if name else ""
         sentences.append(
-            f"{_title(report, request)}{of}: {shorten(found['message'], 240)}"
+            f"{_title(report, request)}{of}: {shorten(found.message, 240)}"
         )
     if len(doubtful) > 3:
         sentences.append(f"{len(doubtful) - 3} more are listed under Convergence.")

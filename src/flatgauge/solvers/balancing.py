@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from flatgauge.errors import NonFiniteError, OptionError
@@ -31,7 +30,7 @@ class Balancing:
         column_scale: the log scales y, likewise.
         status: whether the gap met the tolerance.
         message: what happened, and what to raise if it did not.
-        steps: Newton steps, or gradient steps.
+        steps: Newton steps.
     """
 
     value: float
@@ -100,7 +99,7 @@ def balance(
             "the infimum is larger than float64 can hold: scale alpha and beta down, by "
             "s and t, which scales it by √(s t)."
         )
-    status, message = _verdict(solution.gap, tol, f"max_steps={max_steps}")
+    status, message = _verdict(solution.gap, tol, max_steps)
     return Balancing(
         value=value,
         gap=solution.gap,
@@ -110,65 +109,6 @@ def balance(
         status=status,
         message=message,
         steps=solution.steps,
-    )
-
-
-def gradient_descent_balance(
-    alpha: Float[Tensor, "rows columns"],
-    beta: Float[Tensor, "rows columns"],
-    learning_rate: float = 0.1,
-    steps: int = 1000,
-    tol: float = 1e-2,
-) -> Balancing:
-    """Minimize the same objective by gradient descent, as the paper's Algorithm 1 does.
-
-    The scales are e^{2 x} and e^{2 y}, started at 1 and updated at once with a constant
-    learning rate. This is kept for comparison: it is slow, it diverges if the learning
-    rate is too large for the matrices given, and its result depends on their scale.
-
-    Args:
-        alpha: nonnegative matrix.
-        beta: nonnegative matrix of the same shape.
-        learning_rate: of the descent in x and y.
-        steps: how many steps to take.
-        tol: the certified relative gap at which the result counts as converged.
-
-    Returns:
-        A `Balancing`; the gap is certified at the point reached.
-
-    Raises:
-        NonFiniteError: if an entry is NaN or infinite.
-        OptionError: if an entry is negative or the shapes differ.
-
-    >>> import torch
-    >>> alpha, beta = torch.tensor([[1.0, 1.0]]), torch.tensor([[4.0, 9.0]])
-    >>> round(gradient_descent_balance(alpha, beta, learning_rate=0.02).value, 6)
-    10.0
-    """
-    best = balance(alpha, beta)
-    upper, lower = _checked(alpha, "alpha"), _checked(beta, "beta")
-    x, y = upper.new_zeros(upper.shape[0]), upper.new_zeros(upper.shape[1])
-    for _ in range(steps):
-        total = torch.exp(2 * (x[:, None] + y))
-        difference = upper * total - lower / total
-        x = x - learning_rate * 2 * difference.sum(1)
-        y = y - learning_rate * 2 * difference.sum(0)
-    total = torch.exp(2 * (x[:, None] + y))
-    value = float((upper * total + lower / total).sum())
-    if not math.isfinite(value):
-        value, gap = math.inf, math.inf
-    else:
-        gap = (value - best.value * (1 - best.gap)) / value if value else 0.0
-    status, message = _verdict(gap, tol, "steps, or lower learning_rate")
-    return Balancing(
-        value=value,
-        gap=gap,
-        attained=best.attained,
-        row_scale=(2 * x).cpu(),
-        column_scale=(2 * y).cpu(),
-        status=status,
-        message=message,
-        steps=steps,
     )
 
 
@@ -213,9 +153,10 @@ def _scale(limits: Tensor, live: Tensor, logarithms: Tensor) -> Tensor:
     return scale.cpu()
 
 
-def _verdict(gap: float, tol: float, what: str) -> tuple[Status, str]:
+def _verdict(gap: float, tol: float, max_steps: int) -> tuple[Status, str]:
     if gap <= tol:
         return Status.CONVERGED, f"The certified relative gap is at most {tol:g}."
     return Status.NOT_CONVERGED, (
-        f"The relative gap is {gap:.3g} where {tol:g} was asked for: raise {what} or tol."
+        f"The relative gap is {gap:.3g} where {tol:g} was asked for: raise "
+        f"max_steps={max_steps} or tol."
     )

@@ -16,11 +16,11 @@ from flatgauge.solvers.balancing_terms import SWEEPS, Terms
 
 LONGEST = 1.0
 """The largest change of a log scale x_i + y_j in one Newton step."""
-ROUNDING = 40.0
+IMBALANCE_PRICE = 40.0
 """The price of a unit of imbalance that a step leaves, in the certificate.
 
 It costs that times the distance of x and y to the minimum, which is taken to be no more
-than this.
+than this: a factor of e^40 between scales is beyond what float64 can resolve in a sum.
 """
 PASSES = 3
 """The most solutions of a Newton system; those after the first refine it."""
@@ -147,7 +147,7 @@ class Newton:
         u, v = torch.zeros_like(a), torch.zeros_like(b)
         row_rest, column_rest = a, b
         # Rounding, or so little that the price hardly matters.
-        target = max(1e-3 * self._tol / ROUNDING, 1e-15) * value
+        target = max(1e-3 * self._tol / IMBALANCE_PRICE, 1e-15) * value
         imbalance = math.inf
         for _ in range(PASSES):
             more = schur.solve(matrix.T @ row_rest - column_rest, target)
@@ -163,7 +163,7 @@ class Newton:
         squares = float(squares.clamp_min(0) + 1e-15 * (u @ u + v @ v))
         longest, bound = _dual_bound(self._terms, dx, dy, squares)
         slope = float(row_slope @ dx + column_slope @ dy)
-        gap = (bound + ROUNDING * imbalance) / value
+        gap = (bound + IMBALANCE_PRICE * imbalance) / value
         return Step(dx, dy, value, slope, longest, gap)
 
 

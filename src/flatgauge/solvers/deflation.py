@@ -12,11 +12,11 @@ from torch import Tensor
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.shapes import Float
 from flatgauge.solvers.certificate import DELTA
-from flatgauge.solvers.density import RunRecord
+from flatgauge.solvers.density import RunSummary
 from flatgauge.solvers.inner import combination, inner_products, norm
 from flatgauge.solvers.krylov import Lanczos
 from flatgauge.solvers.ritz import (
-    End,
+    ExtremePair,
     distance_beyond,
     extreme,
     run_lanczos,
@@ -35,7 +35,7 @@ class Pair:
         vector: its unit Ritz vector v.
         residual: A v - theta v, in the complement of the vectors deflated before.
         ceiling: what the operator on that complement cannot exceed, with probability
-            1 - `certificate.DELTA` for all the runs of a chain together.
+            1 - `certificate.DELTA` for all the runs of a deflation together.
         radius: the largest magnitude of an eigenvalue known so far.
         rounding: the relative rounding error of a product.
         run: the run's tridiagonal matrix, of A itself.
@@ -47,26 +47,26 @@ class Pair:
     ceiling: float
     radius: float
     rounding: float
-    run: RunRecord
+    run: RunSummary
 
 
 @dataclass(frozen=True)
-class Chain:
+class Deflation:
     """The Ritz pairs at one end of the spectrum, best first.
 
     Attributes:
         values: the Ritz values.
         vectors: the unit Ritz vectors, as columns.
-        ends: the same pairs with their residuals; negated for the smallest.
-        error_bounds: of the values, as in `chain_from`.
+        pairs: the same with their residuals; negated for the smallest.
+        error_bounds: of the values, as in `deflate_from`.
         runs: what the runs leave, the first included.
     """
 
     values: list[float]
     vectors: Float[Tensor, "n k"]
-    ends: list[End]
+    pairs: list[ExtremePair]
     error_bounds: list[float]
-    runs: list[RunRecord]
+    runs: list[RunSummary]
 
 
 def first_pairs(
@@ -82,7 +82,7 @@ def first_pairs(
     """The extreme pairs named by `signs`, all from one run without deflation.
 
     A few more steps are spent on the error bounds of the ends in `bounded`; `runs` is the
-    number of runs in the longest chain that it is the first of.
+    number of runs in the longest deflation that it is the first of.
     """
     delta = DELTA / runs
     run = run_lanczos(
@@ -98,7 +98,7 @@ def first_pairs(
     return [_pair(run, sign, tol, delta) for sign in signs]
 
 
-def chain_from(
+def deflate_from(
     operator: SymmetricOperator,
     first: Pair,
     sign: int,
@@ -106,7 +106,7 @@ def chain_from(
     tol: float,
     max_steps: int,
     random: torch.Generator,
-) -> Chain:
+) -> Deflation:
     """The largest (sign 1) or smallest (-1) eigenvalues, counted with multiplicity.
 
     Each is found by a Lanczos run with its own random start in the orthogonal complement
@@ -122,7 +122,7 @@ def chain_from(
 
     Args:
         operator: the symmetric operator A.
-        first: the first of them, settled to `inner_tolerance`, in a chain of k runs.
+        first: the first of them, settled to `inner_tolerance`, in a deflation of k runs.
         sign: which end.
         least_steps: the fewest steps of each later run, one for each further value.
         tol: on the residuals, as in `lanczos.eigenvalues`.
@@ -130,7 +130,7 @@ def chain_from(
         random: for the start vectors.
 
     Returns:
-        A `Chain`.
+        A `Deflation`.
     """
     runs = 1 + len(least_steps)
     inner, delta = inner_tolerance(tol, runs), DELTA / runs
@@ -216,19 +216,19 @@ def _pair(
     delta: float,
     deflated_values: Sequence[float] = (),
 ) -> Pair:
-    end = extreme(run, sign, tol)
+    best = extreme(run, sign, tol)
     return Pair(
-        value=end.value,
-        vector=unit_columns(run.combine(end.coefficients[:, None]))[:, 0],
-        residual=sign * run.residual(end.coefficients),
-        ceiling=end.value + distance_beyond(run, end, sign, delta),
+        value=best.value,
+        vector=unit_columns(run.combine(best.coefficients[:, None]))[:, 0],
+        residual=sign * run.residual(best.coefficients),
+        ceiling=best.value + distance_beyond(run, best, sign, delta),
         radius=spectral_radius(run),
         rounding=run.rounding,
-        run=RunRecord.of(run, deflated_values),
+        run=RunSummary.of(run, deflated_values),
     )
 
 
-def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
+def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Deflation:
     basis = torch.stack([pair.vector for pair in pairs], dim=1)
     rest = torch.stack([pair.residual for pair in pairs], dim=1)
     # (V^T A V)_ij = <v_i, s_j> for i > j, where s_j is the residual of v_j in the
@@ -244,8 +244,8 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     norms = outside.double().norm(dim=0).tolist()
     radius = pairs[-1].radius
     floor = pairs[-1].rounding * radius
-    ends = [
-        End(
+    mixed = [
+        ExtremePair(
             value,
             mixing,
             norm,
@@ -257,10 +257,10 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Chain:
     ]
     gram = inner_products(rest.T, rest.T).cpu().numpy()
     above = ceilings_of(small, gram, [pair.ceiling for pair in pairs])
-    return Chain(
-        values=[sign * end.value for end in ends],
+    return Deflation(
+        values=[sign * pair.value for pair in mixed],
         vectors=unit_columns(combination(mix.T, basis.T).T),
-        ends=ends,
+        pairs=mixed,
         error_bounds=np.maximum(above - values, floor).tolist(),
         runs=[pair.run for pair in pairs],
     )

@@ -94,7 +94,7 @@ def quadrature(
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunSummary:
     """What is kept of a Lanczos run when its basis is let go.
 
     Attributes:
@@ -112,10 +112,10 @@ class RunRecord:
     deflated_shares: list[float]
 
     @staticmethod
-    def of(run: Lanczos, deflated_values: Sequence[float] = ()) -> RunRecord:
+    def of(run: Lanczos, deflated_values: Sequence[float] = ()) -> RunSummary:
         """The record of a run, given the values of the vectors that it deflated."""
         alphas, betas = run.tridiagonal
-        return RunRecord(
+        return RunSummary(
             alphas, betas, run.steps, list(deflated_values), run.deflated_shares
         )
 
@@ -180,7 +180,7 @@ def check_probes(probes: int, steps: int) -> None:
 
 def probe(
     operator: SymmetricOperator, steps: int, random: torch.Generator
-) -> RunRecord:
+) -> RunSummary:
     """One Lanczos run of `steps` steps.
 
     Fewer if an invariant subspace is found, or if memory holds no more vectors: after a
@@ -188,7 +188,7 @@ def probe(
     """
     run = Lanczos(operator, random_start(operator, random))
     run.go_to(steps)
-    return RunRecord.of(run)
+    return RunSummary.of(run)
 
 
 def exact_density(matrix: Float[Tensor, "n n"]) -> SpectralDensity:
@@ -205,7 +205,7 @@ def exact_density(matrix: Float[Tensor, "n n"]) -> SpectralDensity:
     )
 
 
-def average_density(runs: Sequence[RunRecord], dimension: int) -> SpectralDensity:
+def average_density(runs: Sequence[RunSummary], dimension: int) -> SpectralDensity:
     """The mean of the quadratures of several runs, each a probe."""
     singles = [run.quadrature() for run in runs]
     longest = max(len(points) for points, _ in singles)

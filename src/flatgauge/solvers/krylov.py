@@ -17,7 +17,7 @@ from flatgauge.shapes import Float
 from flatgauge.solvers.basis import Basis, Room, orthogonalized, room_for
 from flatgauge.solvers.inner import dot, inner_products, norm
 from flatgauge.solvers.tridiagonal import diagonalized
-from flatgauge.vectors import generator, unravel
+from flatgauge.vectors import unravel
 
 
 def random_start(
@@ -224,23 +224,3 @@ def _extremes(count: int, signs: Sequence[int]) -> list[int]:
     if len(set(signs)) == 1:
         low = 1 if signs[0] > 0 else kept - 1
     return [*range(low), *range(count - (kept - low), count)]
-
-
-def tridiagonalize(
-    operator: SymmetricOperator, steps: int = 30, seed: int = 0
-) -> Lanczos:
-    """Run at most `steps` Lanczos steps from a random start, and keep everything.
-
-    Args:
-        operator: the symmetric operator.
-        steps: the number of products, fewer if an invariant subspace is found or the
-            basis is full.
-        seed: of the Gaussian start vector.
-
-    Returns:
-        The `Lanczos` object, whose `alphas` and `betas` serve extreme eigenvalues and
-        the spectral density alike.
-    """
-    lanczos = Lanczos(operator, random_start(operator, generator(seed)))
-    lanczos.go_to(steps)
-    return lanczos

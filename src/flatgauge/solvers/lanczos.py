@@ -8,8 +8,8 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.deflation import (
-    Chain,
-    chain_from,
+    Deflation,
+    deflate_from,
     first_pairs,
     inner_tolerance,
     unit_columns,
@@ -150,7 +150,7 @@ def eigenvalues(
 ) -> Eigenvalues:
     """The k largest or smallest algebraic eigenvalues, counted with multiplicity.
 
-    They are found one at a time, as `deflation.chain_from` says.
+    They are found one at a time, as `deflation.deflate_from` says.
 
     Args:
         operator: the symmetric operator A.
@@ -190,33 +190,35 @@ def eigenvalues(
         bounded=signs if k == 1 else (),
         runs=k,
     )
-    chains = [
-        chain_from(operator, first, sign, later, tol, max_steps, random)
+    deflations = [
+        deflate_from(operator, first, sign, later, tol, max_steps, random)
         for first, sign in zip(firsts, signs, strict=True)
     ]
-    return gather(operator, chains, tol, max_steps)
+    return gather(operator, deflations, tol, max_steps)
 
 
 def gather(
     operator: SymmetricOperator,
-    chains: list[Chain],
+    deflations: list[Deflation],
     tol: float,
     max_steps: int,
 ) -> Eigenvalues:
-    """The pairs of one or two chains, whose first run is the same, judged together."""
-    later = [run.steps for chain in chains for run in chain.runs[1:]]
-    steps = [chains[0].runs[0].steps, *later]
-    pairs = [pair for chain in chains for pair in chain.ends]
+    """The pairs of one or two deflations, whose first run is the same, judged together."""
+    later = [run.steps for deflation in deflations for run in deflation.runs[1:]]
+    steps = [deflations[0].runs[0].steps, *later]
+    pairs = [pair for deflation in deflations for pair in deflation.pairs]
     status, message = verdict(pairs, tol, max_steps)
     return Eigenvalues(
-        values=[value for chain in chains for value in chain.values],
+        values=[value for deflation in deflations for value in deflation.values],
         vectors=[
             unravel(column, operator.space)
-            for chain in chains
-            for column in chain.vectors.T.contiguous()
+            for deflation in deflations
+            for column in deflation.vectors.T.contiguous()
         ],
         residuals=[max(pair.residual, pair.floor) for pair in pairs],
-        error_bounds=[bound for chain in chains for bound in chain.error_bounds],
+        error_bounds=[
+            bound for deflation in deflations for bound in deflation.error_bounds
+        ],
         status=status,
         message=message,
         products=sum(steps),

@@ -37,15 +37,6 @@ def gaussian_kl(
     return 0.5 * (squared_norm / prior_variance + count * spread)
 
 
-def equal_variance_kl(squared_norm: float, variance: float) -> float:
-    """‖w‖² / (2σ²): the divergence at σ_P = σ_Q = σ, equation (7).
-
-    >>> equal_variance_kl(0.875, 0.0625)
-    7.0
-    """
-    return squared_norm / (2 * variance)
-
-
 def least_kl(squared_norm: float, count: int, posterior_variance: float) -> float:
     """The minimum of `gaussian_kl` over the prior's variance.
 
@@ -68,23 +59,6 @@ def psi_bound(lam: float, samples: int, kind: str = "tight") -> float:
     return lam**2 / (PSI[kind] * samples)
 
 
-def bernoulli_psi(lam: float, samples: int, risk: float) -> float:
-    """Ψ(λ, m) = ln E exp(λ (p − k/m)) with k binomial: one hypothesis of 0-1 risk p.
-
-    >>> round(bernoulli_psi(5.0, 10, 0.3), 12)
-    0.243905150859
-    """
-    if not 0 <= risk <= 1:
-        raise OptionError(f"risk= is {risk}: give a number from 0 to 1.")
-    terms = [
-        math.log(math.comb(samples, k))
-        + float(special.xlogy(k, risk) + special.xlog1py(samples - k, -risk))
-        + lam * (risk - k / samples)
-        for k in range(samples + 1)
-    ]
-    return float(special.logsumexp(terms))
-
-
 def risk_bound(risk: float, kl: float, delta: float, lam: float, psi: float) -> float:
     """L_S(Q) + (KL + ln(1/δ) + Ψ) / λ, the right side of (1).
 
@@ -99,19 +73,6 @@ def risk_bound(risk: float, kl: float, delta: float, lam: float, psi: float) -> 
     0.35
     """
     return risk + (kl - math.log(delta) + psi) / lam
-
-
-def best_lambda(kl: float, delta: float, samples: int, psi: str = "tight") -> float:
-    """The λ at which the bound would be smallest, √(8mA) or √(2mA), A = KL + ln(1/δ).
-
-    It may not be used for the bound itself, since it depends on the samples.
-
-    >>> best_lambda(8.0, 1.0, 16)
-    32.0
-    """
-    if psi not in PSI:
-        raise OptionError(f"psi= is '{psi}': use 'tight' or 'paper'.")
-    return math.sqrt(PSI[psi] * samples * (kl - math.log(delta)))
 
 
 def lambda_grid(samples: int) -> list[float]:

@@ -89,7 +89,7 @@ def tensor_block(
 def entry_block(
     weight: Tensor, h: Tensor, lam: float, cap: float, grid: ScaleGrid
 ) -> Block:
-    """One variance an entry: s = |W| / √(λh) ≤ c W², for biases and gains."""
+    """One variance for each entry: s = |W| / √(λh) ≤ c W², for biases and gains."""
     square = weight.double().square()
     free = square.sqrt() / (lam * h.double().clamp_min(0)).sqrt()
     # 0/0 is a zero weight without curvature, whose noise may be anything.
@@ -125,7 +125,7 @@ class MatrixPosterior:
     live_columns: Tensor
 
     def log_scales(self, lam: float, cap: float) -> tuple[Tensor, Tensor]:
-        """Ln σ_i² and ln σ'_j², all finite, with s_ij = σ_i² σ'_j².
+        """The logarithms of σ_i² and σ'_j², all finite, with s_ij = σ_i² σ'_j².
 
         Rows obey σ_i² ≤ c · mean_j(W_ij² / σ'_j²), columns likewise; dead ones, which
         (17) would scale without end, take that limit.

@@ -24,7 +24,7 @@ EXTRA_STEPS, EXTRA_SHARE = 4, 0.25
 
 
 @dataclass(frozen=True)
-class End:
+class ExtremePair:
     """One extreme Ritz pair; for the smallest eigenvalue, of the negated operator.
 
     Attributes:
@@ -100,16 +100,16 @@ def run_lanczos(
         number = run.steps
         if number < least_steps and not (run.restarted or run.basis.full):
             continue
-        ends = {sign: extreme(run, sign, tol) for sign in signs}
+        pairs = {sign: extreme(run, sign, tol) for sign in signs}
         if deadline.watched():
-            error = distance_beyond(run, ends[signs[0]], signs[0])
-            deadline.tell(signs[0] * ends[signs[0]].value, error, max_steps)
-        if not all(end.settled for end in ends.values()):
+            error = distance_beyond(run, pairs[signs[0]], signs[0])
+            deadline.tell(signs[0] * pairs[signs[0]].value, error, max_steps)
+        if not all(pair.settled for pair in pairs.values()):
             # A pair can rest at a value for a while, and then leave it.
             last = max_steps
             continue
         if all(
-            distance_beyond(run, ends[sign], sign, delta) <= ends[sign].goal
+            distance_beyond(run, pairs[sign], sign, delta) <= pairs[sign].goal
             for sign in bounded
         ):
             break
@@ -124,7 +124,7 @@ def spectral_radius(run: Lanczos) -> float:
     return max(run.scale, float(np.abs(run.ritz()[0]).max()))
 
 
-def extreme(run: Lanczos, sign: int, tol: float) -> End:
+def extreme(run: Lanczos, sign: int, tol: float) -> ExtremePair:
     """The Ritz pair at one end, judged relative to |theta| or to the radius.
 
     The largest is judged relative to itself; the smallest, which may well be 0,
@@ -138,7 +138,7 @@ def extreme(run: Lanczos, sign: int, tol: float) -> End:
     floor = run.rounding * radius
     # What is zero up to rounding has no share to aim at.
     known = radius if abs(value) <= floor else size
-    return End(
+    return ExtremePair(
         value=value,
         coefficients=vectors[:, index],
         residual=run.betas[-1] * abs(float(vectors[-1, index])),
@@ -149,7 +149,9 @@ def extreme(run: Lanczos, sign: int, tol: float) -> End:
     )
 
 
-def distance_beyond(run: Lanczos, end: End, sign: int, delta: float = DELTA) -> float:
+def distance_beyond(
+    run: Lanczos, pair: ExtremePair, sign: int, delta: float = DELTA
+) -> float:
     """How far the eigenvalue at this end can lie beyond its Ritz value."""
     values, vectors = run.ritz()
     return distance_above(
@@ -157,14 +159,14 @@ def distance_beyond(run: Lanczos, end: End, sign: int, delta: float = DELTA) -> 
         run.betas[-1] * np.abs(vectors[-1]),
         run.divisors,
         run.dimension,
-        end.floor,
+        pair.floor,
         [sign * value for value in run.dropped],
         delta,
     )
 
 
 def verdict(
-    ends: Sequence[End],
+    pairs: Sequence[ExtremePair],
     tol: float,
     max_steps: int,
     runs: Sequence[Lanczos] = (),
@@ -173,10 +175,10 @@ def verdict(
 
     `runs` are asked whether time ended them.
     """
-    missed = [end for end in ends if not end.reached]
+    missed = [pair for pair in pairs if not pair.reached]
     if not missed:
         return Status.CONVERGED, f"Every residual met the tolerance {tol:g}."
-    worst = max(missed, key=lambda end: end.residual / max(end.allowed, 1e-300))
+    worst = max(missed, key=lambda pair: pair.residual / max(pair.allowed, 1e-300))
     if worst.settled:
         return Status.NOT_CONVERGED, (
             f"The tolerance {tol:g} is below the rounding error of the products, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from flatgauge.curvature.operator import DenseOperator, SymmetricOperator
-from flatgauge.solvers.deflation import chain_from, first_pairs, inner_tolerance
+from flatgauge.solvers.deflation import deflate_from, first_pairs, inner_tolerance
 from flatgauge.solvers.density import (
     SpectralDensity,
     average_density,
@@ -54,7 +54,7 @@ def solve_spectrum(
     The probes of the density have the same Gaussian starts as the runs that find the
     largest eigenvalues one after another: the first probe gives the largest and the
     smallest, the i-th one, with the i - 1 vectors found before deflated, the next
-    largest. What was deflated is put back into its quadrature (`RunRecord.quadrature`).
+    largest. What was deflated is put back into its quadrature (`RunSummary.quadrature`).
     A run goes on beyond `steps` only where its eigenvalue needs it, and runs are added
     only if k is larger than `probes`. Up to n = `steps` the matrix itself is computed.
 
@@ -92,8 +92,8 @@ def solve_spectrum(
     bounded = ends if k == 1 else (-1,)
     high, low = first_pairs(operator, ends, inner, most, random, steps, bounded, k)
     later = [steps if index < probes else 1 for index in range(1, k)]
-    top = chain_from(operator, high, 1, later, tol, most, random)
-    bottom = chain_from(operator, low, -1, [], tol, most, random)
+    top = deflate_from(operator, high, 1, later, tol, most, random)
+    bottom = deflate_from(operator, low, -1, [], tol, most, random)
     rest = [probe(operator, steps, random) for _ in range(probes - k)]
     runs = [*top.runs, *rest]
     return Spectrum(

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.compose import Block
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import Block, SymmetricOperator
 from flatgauge.solvers.hutchinson import STRIDE, Hutchinson, squares
 from flatgauge.solvers.student import NORMAL
 from flatgauge.vectors import rademacher, zeros_like

@@ -24,12 +24,15 @@ FIRST = 8
 LEAST = 2
 # Probes that Hutchinson must seem to need for others to be tried, which costs some.
 MANY = 48
-# The share of that which few probes seem to need in all but a few of a hundred draws.
+# Few probes hardly ever seem to need less than this share of what they do need: from
+# SURE * MANY on, couplings of tensors are looked at.
 SURE = 0.25
 # The share of them that groups of tensors must seem to need.
 WORTHWHILE = 0.9
 # Times the most products: what a plan reckons with where the target is out of reach.
 BEYOND = 8
+# Squares of traces beyond this do not fit into a float.
+HUGE = 1e290
 # The relative standard error above which there is no estimate to speak of.
 USABLE = 0.10
 
@@ -224,6 +227,8 @@ class _Search:
         That is the variance and the diagonal's part; few probes tell it better.
         """
         variance = 2 * float(plain.squares.sum()) / plain.probes
+        if variance > HUGE:
+            return False
         return variance > MANY * (self.target * plain.estimate()[0]) ** 2
 
     def _strata(self, plain: Hutchinson, random: torch.Generator) -> Strata | None:
@@ -242,7 +247,11 @@ class _Search:
         strata = Strata(self.operator, grouping, planned, random)
         if planned.sum() > WORTHWHILE * variance / allowed or strata.least > left:
             return None
-        strata.first = min(strata.first, left)
+        # Where all of the diagonal can be paid for, that must stay so at the first look.
+        spare = left - self.operator.dimension
+        if spare >= 0 and planned.sum() >= self.operator.dimension:
+            return None
+        strata.first = min(strata.first, spare if spare >= strata.least else left)
         return strata
 
     def _by_strata(self, strata: Strata, plain: Hutchinson) -> Trace:
@@ -270,7 +279,8 @@ class _Search:
             return self.rescued(plain, stop)
         del signs, images
         # The variance of one product: what is left of it, after as many.
-        if self.products * self.look(other).error ** 2 < plain.probes * look.error**2:
+        spent = other.products_per_probe * other.probes
+        if spent * self.look(other).error ** 2 < plain.probes * look.error**2:
             return self.by(other)
         del other
         return self.by(plain)

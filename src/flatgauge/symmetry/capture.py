@@ -1,32 +1,64 @@
-"""Read a network as a program: by `torch.export`, else by watching it run."""
+"""Read a network: as a program of operators, and as what its parameters are used as."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from flatgauge.errors import SymmetryError
+from flatgauge.isolation import isolated
+from flatgauge.symmetry.dispatched import watch_graph
 from flatgauge.symmetry.exported import export_graph
-from flatgauge.symmetry.graph import Graph, Output, Selected
-from flatgauge.symmetry.live import watch_graph
+from flatgauge.symmetry.graph import Example, Graph, aliases, runnable
+from flatgauge.uses import Matrices, Watcher, in_own_memory
 
 
-def capture(
-    model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Output
-) -> Graph:
-    """The program of `model` in evaluation mode; the model itself is not touched.
+@dataclass(frozen=True)
+class Reading:
+    """What is read off a network, whatever is then asked of its symmetries.
+
+    Attributes:
+        graph: Its program in evaluation mode.
+        used: The parameters that are used as matrices. Query, key and value of one matrix
+            are not told apart: they share its inputs, and their rows are independent.
+        fixed: Parameters and buffers that cannot be rescaled, with the reason.
+        aliases: The first name of every tensor that has several, by its other names.
+    """
+
+    graph: Graph
+    used: Mapping[str, Matrices]
+    fixed: Mapping[str, str]
+    aliases: Mapping[str, str]
+
+
+def read(model: nn.Module, example: Example) -> Reading:
+    """Read `model` on example inputs; the model itself is not touched.
 
     Raises:
-        SymmetryError: if neither way works.
+        SymmetryError: if it cannot be read, neither by `torch.export` nor by watching it.
     """
+    with isolated(device_of(model)), torch.no_grad():
+        graph = _capture(model, example)
+        used = _used_matrices(model, example)
+    return Reading(graph, used, _fixed(graph, model), aliases(model))
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a network computes."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def _capture(model: nn.Module, example: Example) -> Graph:
+    """The program, by `torch.export`, else by watching the network run."""
     shared = {id(tensor): tensor for tensor in model.parameters()}
     try:
         # Exporting never writes to parameters, so their memory need not be copied.
         twin = copy.deepcopy(model, memo={**shared})
-        return export_graph(Selected(twin, output).eval(), args, kwargs)
+        return export_graph(twin.eval(), example)
     except Exception as refusal:
         first = refusal
     try:
@@ -36,6 +68,43 @@ def capture(
             f"the network cannot be copied ({error}): make it work with copy.deepcopy."
         ) from error
     try:
-        return watch_graph(Selected(twin, output).eval(), args, kwargs)
+        return watch_graph(twin.eval(), example)
     except SymmetryError as error:
         raise error from first
+
+
+def _used_matrices(model: nn.Module, example: Example) -> dict[str, Matrices]:
+    """The parameters that are used as matrices on the example inputs."""
+    with runnable():
+        twin = copy.deepcopy(model).eval()
+        for parameter in twin.parameters():
+            parameter.data = in_own_memory(parameter.data)
+        watcher = Watcher(dict(twin.named_parameters()))
+        given = example.map(torch.clone)
+        watcher.inputs([list(given.args), given.kwargs])
+        with watcher:
+            twin(*given.args, **given.kwargs)
+    return watcher.described(apart=False)
+
+
+def _fixed(graph: Graph, model: nn.Module) -> dict[str, str]:
+    """Parameters and buffers that cannot be rescaled, with the reason."""
+    reasons: dict[str, str] = {}
+    for name, value in graph.parameters.items():
+        if not value.floating:
+            reasons[name] = "not a real floating tensor"
+        elif value not in graph.uses:
+            reasons[name] = "not used by the forward pass"
+    spans = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
+        for walk in (model.named_parameters, model.named_buffers)
+        for name, tensor in walk()
+        if tensor.numel()
+    )
+    reach, owner = 0, ""
+    for start, stop, name in spans:
+        if start < reach:
+            reasons[name] = reasons[owner] = "shares its memory with another tensor"
+        if stop > reach:
+            reach, owner = stop, name
+    return reasons

@@ -7,24 +7,25 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from flatgauge.data import concatenated, few_samples
+from flatgauge.data import few_samples
 from flatgauge.errors import OptionError, SymmetryError
-from flatgauge.isolation import attention_fast_path_off
+from flatgauge.isolation import isolated
+from flatgauge.memo import once_per_network
+from flatgauge.nested import concatenated
 from flatgauge.objective import Objective
-from flatgauge.symmetry.capture import capture
+from flatgauge.symmetry.capture import Reading, read
 from flatgauge.symmetry.generators import Generators
-from flatgauge.symmetry.graph import Output, aliases
+from flatgauge.symmetry.graph import Example, Output
 from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
-from flatgauge.symmetry.matrices import used_matrices
 from flatgauge.symmetry.on_data import verify_on_data
-from flatgauge.symmetry.parameters import fixed_tensors
 from flatgauge.symmetry.solve import null_space
-from flatgauge.symmetry.verify import verify
+from flatgauge.symmetry.verify import verified
 
 EXAMPLES = 4
 """Samples of a batch that an objective's network is read with."""
@@ -35,6 +36,7 @@ BATCHES = 16
 BATCHNORM = ("joint", "eps-corrected", "eval-only", "parameters")
 
 Inputs = Tensor | tuple[Any, ...] | Mapping[str, Any]
+OutputChoice = str | int | Output | None
 
 
 def symmetries(
@@ -43,7 +45,7 @@ def symmetries(
     *,
     strict: bool = False,
     batchnorm: str = "joint",
-    output: str | int | Output | None = None,
+    output: OutputChoice = None,
 ) -> Group:
     """Find every diagonal rescaling of parameters and buffers that preserves `model`.
 
@@ -84,59 +86,44 @@ def symmetries(
     >>> group.dimension, group.layer_dimension
     (8, 1)
     """
-    if isinstance(model, Objective) and example_inputs is None:
-        given = {"strict": strict, "batchnorm": batchnorm, "output": output}
-        return _first_that_holds(model, given)
-    if isinstance(model, Objective):
-        model = model.model()
-    if example_inputs is None:
-        raise OptionError("symmetries(model) needs example inputs: pass them second.")
-    args, kwargs = _arguments(example_inputs)
-    selector = _selector(output)
-    group = discover(
-        model, args, kwargs, strict=strict, batchnorm=batchnorm, output=selector
-    )
-    with attention_fast_path_off():
-        verify(model, args, kwargs, group, selector)
-    return group
-
-
-def discover(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    strict: bool,
-    batchnorm: str,
-    output: Output,
-) -> Group:
-    """The group that the rules give, before the test."""
     if batchnorm not in BATCHNORM:
         raise OptionError(
             f"there is no batch-norm variant '{batchnorm}': choose one of {BATCHNORM}."
         )
-    with attention_fast_path_off():
-        graph = capture(model, args, kwargs, output)
-        used = used_matrices(model, args, kwargs)
-    fixed = fixed_tensors(graph, model)
-    reading = interpret(graph, fixed, used, strict=strict, batchnorm=batchnorm)
-    layout = Layout(reading.scales, reading.system.count)
-    generators = _generators(reading, layout)
+    options = {"strict": strict, "batchnorm": batchnorm}
+    if isinstance(model, Objective) and example_inputs is None:
+        return _first_that_holds(model, output, options)
+    if isinstance(model, Objective):
+        model = model.model()
+    if example_inputs is None:
+        raise OptionError("symmetries(model) needs example inputs: pass them second.")
+    example = _example(example_inputs, output)
+    return verified(discover(read(model, example), **options), model, example)
+
+
+def discover(reading: Reading, *, strict: bool, batchnorm: str) -> Group:
+    """The group that the rules give, before the test."""
+    graph = reading.graph
+    with isolated(torch.device("cpu")):  # where labels live
+        found = interpret(reading, strict=strict, batchnorm=batchnorm)
     return Group(
-        layout,
-        [name for name in reading.scales if name in graph.buffers],
-        aliases(model),
-        generators,
-        reading.findings,
-        batchnorm,
-        graph.front_end,
-        graph.rounded,
+        generators=_generators(found),
+        pinned=found.findings.pinned,
+        unsupported=found.findings.unsupported,
+        coarse=found.findings.coarse,
+        shifts=found.findings.shifted,
+        buffers=frozenset(name for name in found.scales if name in graph.buffers),
+        aliases=reading.aliases,
+        batchnorm=batchnorm,
+        front_end=graph.front_end,
+        rounded=graph.rounded,
     )
 
 
-def _generators(reading: Interpretation, layout: Layout) -> Generators:
+def _generators(found: Interpretation) -> Generators:
     """Solve: first up to eps, then modulo shifts without effect, then exactly."""
-    system = reading.system
+    system = found.system
+    layout = Layout(found.scales, system.count)
     basis = null_space(*system.equations()).matrix
     if system.open_gauges or system.loose:
         effects = layout.moved(layout.scales) @ basis
@@ -146,21 +133,31 @@ def _generators(reading: Interpretation, layout: Layout) -> Generators:
     return Generators(layout, sparse.csc_array(columns), exact.dimension, system.tags())
 
 
-def _first_that_holds(objective: Objective, given: dict[str, Any]) -> Group:
+def _first_that_holds(
+    objective: Objective, output: OutputChoice, options: dict[str, Any]
+) -> Group:
     """Read with few samples, then with a whole batch, then with some of many batches.
 
     Few samples may not reach all parts of a network.
     """
     refusal: SymmetryError | None = None
-    for inputs in _examples(objective):
+    for number, inputs in enumerate(_examples(objective)):
         try:
-            group = symmetries(objective, inputs, **given)
+            group = discover(_reading(objective, number, output), **options)
+            group = verified(group, objective.model(), _example(inputs, output))
             verify_on_data(objective, group)
             return group
         except SymmetryError as error:
             refusal = error
     assert refusal is not None
     raise refusal
+
+
+@once_per_network
+def _reading(objective: Objective, number: int, output: OutputChoice) -> Reading:
+    """The network as it is read with its examples of this number, for all options."""
+    inputs = next(islice(_examples(objective), number, None))
+    return read(objective.model(), _example(inputs, output))
 
 
 def _examples(objective: Objective) -> Iterator[Inputs]:
@@ -170,11 +167,11 @@ def _examples(objective: Objective) -> Iterator[Inputs]:
             "the objective calls the model through forward=, which is not looked into: "
             "use symmetries(model, example_inputs)."
         )
-    with objective.isolated():
-        first = objective.first_batch()
-        few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
-    yield _inputs(few[0].inputs)
+    first = objective.first_batch()
+    yield _inputs(few_samples(first, EXAMPLES).inputs)
     yield _inputs(first.inputs)
+    with objective.isolated():
+        few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
     if len(few) > 1:
         # Batches that cannot be put together are left at that.
         with suppress(RuntimeError, TypeError, ValueError, KeyError):
@@ -185,15 +182,14 @@ def _inputs(inputs: Any) -> Inputs:
     return tuple(inputs) if isinstance(inputs, list) else inputs
 
 
-def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _example(inputs: Inputs, output: OutputChoice) -> Example:
+    selector = _selector(output)
     if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, tuple):
-        return inputs, {}
-    return (inputs,), {}
+        return Example((), inputs, selector)
+    return Example(inputs if isinstance(inputs, tuple) else (inputs,), {}, selector)
 
 
-def _selector(output: str | int | Output | None) -> Output:
+def _selector(output: OutputChoice) -> Output:
     if callable(output):
         return output
     if output is not None:

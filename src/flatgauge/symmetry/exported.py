@@ -8,20 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.graph import Graph, Node, Selected, Value, aliases
+from flatgauge.symmetry.graph import Example, Graph, Node, Selected, Value, aliases
 
 PREFIX = "network."
 
 
-def export_graph(
-    model: Selected, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Graph:
-    """Export `model` and read off its program.
+def export_graph(network: nn.Module, example: Example) -> Graph:
+    """Export a network and read off its program.
 
     `run_decompositions({})` decomposes nothing: it turns in-place operations, also those
     through a view, into functional ones.
@@ -29,11 +27,16 @@ def export_graph(
     Raises:
         SymmetryError: if the sizes of tensors depend on the inputs.
     """
-    with torch.no_grad(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(model, args, dict(kwargs), strict=False)
+        program = torch.export.export(
+            Selected(network, example.output),
+            example.args,
+            dict(example.kwargs),
+            strict=False,
+        )
         program = program.run_decompositions({})
-    return _read(program, aliases(model.network))
+    return _read(program, aliases(network))
 
 
 def _read(program: ExportedProgram, tied: Mapping[str, str]) -> Graph:

@@ -94,6 +94,10 @@ class VerticalSpace(Sequence[Params]):
         self._layout = layout
         self._basis = basis
 
+    def at(self, params: Params) -> VerticalSpace:
+        """The directions of the same generators at another point."""
+        return VerticalSpace(self._layout, self._basis, params)
+
     def __len__(self) -> int:
         return self._basis.shape[1]
 

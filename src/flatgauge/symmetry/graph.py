@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from flatgauge.errors import SymmetryError
+from flatgauge.nested import leaves, tensors_in
 
 Output = Callable[[Any], Any]
 
@@ -48,9 +53,10 @@ class Node:
     module: str
 
     @property
-    def inputs(self) -> Iterator[Value]:
+    def inputs(self) -> list[Value]:
         """The values among the arguments, also inside lists."""
-        return values((self.args, self.kwargs))
+        found = leaves((self.args, self.kwargs))
+        return [leaf for leaf in found if isinstance(leaf, Value)]
 
 
 @dataclass(frozen=True)
@@ -105,16 +111,29 @@ def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     return kept[::-1]
 
 
-def values(tree: Any) -> Iterator[Value]:
-    """All values in nested tuples, lists and mappings."""
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from values(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from values(item)
+@dataclass(frozen=True)
+class Example:
+    """What a network is called with, and what of its result must be preserved.
+
+    Attributes:
+        args: Its positional inputs.
+        kwargs: Its inputs by keyword.
+        output: Picks the outputs that count from what it returns.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Output
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Example:
+        """With a function applied to every tensor among the inputs.
+
+        Torch's own walker also knows the containers that libraries registered with it.
+        """
+        args, kwargs = pytree.tree_map_only(
+            Tensor, function, (self.args, dict(self.kwargs))
+        )
+        return Example(args, kwargs, self.output)
 
 
 class Selected(nn.Module):
@@ -127,20 +146,30 @@ class Selected(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
         """The tensors that `output` picks from the network's result."""
-        return list(tensors(self.output(self.network(*args, **kwargs))))
+        return floating(self.output(self.network(*args, **kwargs)))
 
 
-def tensors(tree: Any) -> Iterator[Tensor]:
+def floating(tree: Any) -> list[Tensor]:
     """All floating tensors in nested tuples, lists and mappings."""
-    if isinstance(tree, Tensor):
-        if tree.is_floating_point():
-            yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from tensors(item)
-    elif isinstance(tree, Mapping):
-        for item in tree.values():
-            yield from tensors(item)
+    return [tensor for tensor in tensors_in(tree) if tensor.is_floating_point()]
+
+
+@contextmanager
+def runnable() -> Iterator[None]:
+    """Say of a network that fails inside that its example inputs do not fit.
+
+    Raises:
+        SymmetryError: instead of whatever else is raised.
+    """
+    try:
+        yield
+    except SymmetryError:
+        raise
+    except Exception as error:
+        raise SymmetryError(
+            f"the network could not be run on the example inputs ({error}): pass inputs "
+            "that it accepts."
+        ) from error
 
 
 def aliases(model: nn.Module) -> dict[str, str]:

@@ -6,6 +6,8 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -16,14 +18,14 @@ from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.symmetry.element import Element
 from flatgauge.symmetry.generators import Generators, VerticalSpace
 from flatgauge.symmetry.layout import Layout
-from flatgauge.symmetry.site import Findings, Pin
+from flatgauge.symmetry.site import Pin
 from flatgauge.symmetry.solve import Array, Matrix, null_space
 from flatgauge.tables import html_table
 from flatgauge.vectors import Params, generator
+from flatgauge.vocabulary import RESCALINGS, Kind
 
-KINDS = ("layer-rescale", "node-rescale")
 
-
+@dataclass(frozen=True, eq=False, repr=False)
 class Group:
     """Rescalings θ → exp(s) θ under which the network computes the same function.
 
@@ -36,6 +38,9 @@ class Group:
         pinned: Places where scales are fixed, with the number of times.
         unsupported: Operators without a rule and their modules, with the number of calls.
         coarse: Places where scales are held together for want of knowledge.
+        shifts: Buffers v that move as v + eps, with their eps.
+        buffers: Names of the tensors that are no parameters.
+        aliases: The first name of every tensor that has several, by its other names.
         batchnorm: The variant of batch normalization that was asked for.
         front_end: "export" or "dispatch": how the network was read.
         rounded: Whether the network computes in less than its parameters' precision.
@@ -43,32 +48,18 @@ class Group:
         approximate_error: The same under an element of the approximate group.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        buffers: Iterable[str],
-        aliases: Mapping[str, str],
-        generators: Generators,
-        findings: Findings,
-        batchnorm: str,
-        front_end: str,
-        rounded: bool,
-    ) -> None:
-        self.generators = generators
-        self.pinned: Mapping[Pin, int] = findings.pinned
-        self.unsupported: Mapping[tuple[str, str], int] = findings.unsupported
-        self.coarse: Mapping[Pin, int] = findings.coarse
-        self.batchnorm = batchnorm
-        self.front_end = front_end
-        self.rounded = rounded
-        self.error = math.nan
-        self.approximate_error = math.nan
-        self._layout = layout
-        self._buffers = frozenset(buffers)
-        self._aliases = dict(aliases)
-        self._shifts = dict(findings.shifted)
-        self._layer_basis: Matrix | None = None
-        self._vertical_bases: dict[tuple[frozenset[str], bool], Matrix] = {}
+    generators: Generators
+    pinned: Mapping[Pin, int]
+    unsupported: Mapping[tuple[str, str], int]
+    coarse: Mapping[Pin, int]
+    shifts: Mapping[str, float]
+    buffers: frozenset[str]
+    aliases: Mapping[str, str]
+    batchnorm: str
+    front_end: str
+    rounded: bool
+    error: float = math.nan
+    approximate_error: float = math.nan
 
     @property
     def dimension(self) -> int:
@@ -88,13 +79,13 @@ class Group:
     @property
     def layer_dimension(self) -> int:
         """The dimension of the subgroup that scales whole parameter tensors."""
-        return self._layers().shape[1]
+        return self._layers.shape[1]
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of symmetry that the exact group has elements of."""
         present = (self.layer_dimension > 0, self.dimension > 0)
-        return tuple(kind for kind, has in zip(KINDS, present, strict=True) if has)
+        return tuple(kind for kind, has in zip(RESCALINGS, present, strict=True) if has)
 
     def element(self, coordinates: Tensor, kind: str | None = None) -> Element:
         """The element whose log-scales along the generators are given.
@@ -105,8 +96,8 @@ class Group:
                 scale whole parameter tensors.
         """
         given = coordinates.double().cpu().numpy()
-        if kind == KINDS[0]:
-            return self._element(self._layers() @ given)
+        if kind == Kind.LAYER_RESCALE:
+            return self._element(self._layers @ given)
         if given.shape not in ((self.dimension,), (self.approximate_dimension,)):
             raise OptionError(
                 f"{given.size} coordinates were given for {self.dimension} exact and "
@@ -134,11 +125,11 @@ class Group:
             power_of_two: Whether to round every drawn factor to a power of two, with
                 which networks without eps or biases compute bit for bit the same.
         """
-        if kind not in (None, *KINDS):
+        if kind not in (None, *RESCALINGS):
             raise OptionError(
-                f"there is no kind of symmetry '{kind}' here: choose one of {KINDS}."
+                f"there is no kind of symmetry '{kind}' here: choose one of {RESCALINGS}."
             )
-        basis = self._layers() if kind == KINDS[0] else self._columns(approximate)
+        basis = self._basis(kind, approximate)
         draw = torch.randn(
             basis.shape[1], generator=generator(seed), dtype=torch.float64
         )
@@ -168,7 +159,7 @@ class Group:
             return twin
         self._complete(model, element)
         return {
-            name: element.apply(self._aliases.get(name, name), tensor)
+            name: element.apply(self.aliases.get(name, name), tensor)
             for name, tensor in model.items()
         }
 
@@ -182,14 +173,11 @@ class Group:
             params: θ.
             kind: "layer-rescale" for the directions that scale whole tensors only.
         """
-        known = {self._aliases.get(name, name) for name in params}
-        held = frozenset(name for name in self._layout.scales if name not in known)
-        key = (held, kind == KINDS[0])
-        if key not in self._vertical_bases:
-            basis = self._layers() if key[1] else self._columns(approximate=False)
-            still = null_space(self._layout.moved(sorted(held)) @ basis)
-            self._vertical_bases[key] = (basis @ still.matrix).tocsc()
-        return VerticalSpace(self._layout, self._vertical_bases[key], params)
+        known = {self.aliases.get(name, name) for name in params}
+        held = sorted(name for name in self._layout.scales if name not in known)
+        basis = self._basis(kind)
+        still = null_space(self._layout.moved(held) @ basis)
+        return VerticalSpace(self._layout, (basis @ still.matrix).tocsc(), params)
 
     def __str__(self) -> str:
         exact = Counter(self.generators.labels[: self.dimension])
@@ -232,27 +220,34 @@ class Group:
     def _total(self) -> str:
         return "all" if self.complete else "all, at least"
 
-    def _columns(self, approximate: bool) -> Matrix:
+    @property
+    def _layout(self) -> Layout:
+        return self.generators.layout
+
+    def _basis(self, kind: str | None, approximate: bool = False) -> Matrix:
+        """The elements of one kind, by columns."""
+        if kind == Kind.LAYER_RESCALE:
+            return self._layers
         count = self.approximate_dimension if approximate else self.dimension
         return self.generators.basis[:, :count]
 
+    @cached_property
     def _layers(self) -> Matrix:
-        if self._layer_basis is None:
-            names = [name for name in self._layout.scales if name not in self._buffers]
-            exact = self._columns(approximate=False)
-            whole = null_space(self._layout.uneven(names) @ exact)
-            self._layer_basis = (exact @ whole.matrix).tocsc()
-        return self._layer_basis
+        """The exact elements that scale whole parameter tensors, by columns."""
+        names = [name for name in self._layout.scales if name not in self.buffers]
+        exact = self._basis(None)
+        whole = null_space(self._layout.uneven(names) @ exact)
+        return (exact @ whole.matrix).tocsc()
 
     def _element(self, variables: Array) -> Element:
         log_scales = self._layout.log_scales(variables)
-        shifts = {k: eps for k, eps in self._shifts.items() if k in log_scales}
+        shifts = {k: eps for k, eps in self.shifts.items() if k in log_scales}
         return Element(log_scales, shifts)
 
     def _complete(
         self, tensors: Mapping[str, Tensor], element: Element
     ) -> Iterable[str]:
-        present = {self._aliases.get(name, name) for name in tensors}
+        present = {self.aliases.get(name, name) for name in tensors}
         missing = [name for name in element.log_scales if name not in present]
         if missing:
             raise SymmetryError(

@@ -11,13 +11,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.graph import Graph, Node, Value
+from flatgauge.symmetry.capture import Reading
+from flatgauge.symmetry.graph import Node, Value
 from flatgauge.symmetry.labels import Scale, unscaled
 from flatgauge.symmetry.parameters import buffer_scales, parameter_scales
 from flatgauge.symmetry.rules import find_rule
 from flatgauge.symmetry.site import Findings, Integers, Pin, Site
 from flatgauge.symmetry.system import System
-from flatgauge.uses import Matrices
 
 FOLD_LIMIT = 2**22
 """Integer tensors with more entries than this are not computed ahead."""
@@ -42,28 +42,20 @@ class Interpretation:
     findings: Findings
 
 
-def interpret(
-    graph: Graph,
-    fixed: Mapping[str, str],
-    used: Mapping[str, Matrices],
-    *,
-    strict: bool,
-    batchnorm: str,
-) -> Interpretation:
-    """Apply the rule of every operator of `graph` in order.
+def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretation:
+    """Apply the rule of every operator of a program in order.
 
     Args:
-        graph: The program.
-        fixed: Parameters and buffers that cannot be rescaled, with the reason.
-        used: The matrices that parameters are used as.
+        reading: The program, and what its parameters are used as.
         strict: Whether to raise where an operator has no rule.
         batchnorm: The variant of batch normalization.
 
     Raises:
         SymmetryError: if `strict` and an operator has no rule.
     """
+    graph, fixed = reading.graph, reading.fixed
     system, findings = System(), Findings()
-    parameters = parameter_scales(graph, system, fixed, used, findings)
+    parameters = parameter_scales(graph, system, fixed, reading.used, findings)
     buffers = buffer_scales(graph, system, batchnorm, fixed)
     known: dict[Value, Scale | Integers] = {}
     for value, tensor in graph.constants.items():

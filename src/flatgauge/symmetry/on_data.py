@@ -5,17 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, tensors_in
+from flatgauge.data import Batch, map_batch
 from flatgauge.errors import FlatgaugeError, SymmetryError
+from flatgauge.nested import tensors_in
 from flatgauge.network import Network
 from flatgauge.objective import Objective
 from flatgauge.symmetry.group import Group
-from flatgauge.symmetry.verify import (
-    ROUNDED_TOLERANCE,
-    SPREAD,
-    TOLERANCE,
-    relative_change,
-)
+from flatgauge.symmetry.verify import SPREAD, allowed_change, relative_change
 
 
 def verify_on_data(objective: Objective, group: Group) -> None:
@@ -39,7 +35,7 @@ def verify_on_data(objective: Objective, group: Group) -> None:
     def check(batch: Batch) -> None:
         before, after = (_outputs(one, batch) for one in (network, moved))
         change = relative_change(before, after)
-        if not change <= (ROUNDED_TOLERANCE if rounded else TOLERANCE):
+        if not change <= allowed_change(rounded):
             raise SymmetryError(
                 f"a rescaling that preserves the outputs of the first samples changes "
                 f"those of batch {batch.index} by {change:.1e}, which take another "

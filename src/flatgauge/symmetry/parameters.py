@@ -13,30 +13,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import nn
 
 from flatgauge.symmetry.graph import Graph, Node, Value
 from flatgauge.symmetry.labels import Scale, settle, unscaled
+from flatgauge.symmetry.rules.contraction import CONTRACTIONS
+from flatgauge.symmetry.rules.normalization import BATCH_NORMS
 from flatgauge.symmetry.site import Findings, Pin
 from flatgauge.symmetry.system import ZERO, Gauge, System
 from flatgauge.uses import Matrices
 from flatgauge.uses.matrices import regular
 
-CONVOLUTIONS = {
-    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution",
-    "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
-}  # fmt: skip
-CONTRACTIONS = CONVOLUTIONS | {
-    "aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::baddbmm",
-    "aten::matmul", "aten::einsum", "aten::mv", "aten::dot", "aten::addmv", "aten::vdot",
-}  # fmt: skip
 MOST_ENTRIES = 2**20
 """Contracted parameters with more entries than this are not scaled entry by entry."""
-BATCH_NORMS = {
-    "aten::batch_norm", "aten::_native_batch_norm_legit_no_training",
-    "aten::native_batch_norm", "aten::_native_batch_norm_legit",
-    "aten::_native_batch_norm_legit_functional", "aten::cudnn_batch_norm",
-}  # fmt: skip
 
 
 def parameter_scales(
@@ -47,7 +35,6 @@ def parameter_scales(
     findings: Findings,
 ) -> dict[str, Scale]:
     """Variables for every parameter but those that `fixed` gives a reason for."""
-    derived = _parameter_values(graph)
     scales: dict[str, Scale] = {}
     for name, value in graph.parameters.items():
         if name in fixed:
@@ -56,8 +43,9 @@ def parameter_scales(
         if name in used:
             scales[name] = _used(name, value.shape, used[name], system)
             continue
-        reader = _first_reader(graph, value, derived)
-        if reader is not None and value.shape.numel() > MOST_ENTRIES:
+        large = value.shape.numel() > MOST_ENTRIES
+        reader = _reader(graph, value) if large else None
+        if reader is not None:
             reason = f"'{name}' is used as no matrix and too large to go entry by entry"
             findings.coarse[Pin(reader.name, reader.module, reason)] += 1
             scales[name] = _expanded(
@@ -90,51 +78,21 @@ def buffer_scales(
     }
 
 
-def fixed_tensors(graph: Graph, model: nn.Module) -> dict[str, str]:
-    """Parameters and buffers that cannot be rescaled, with the reason."""
-    reasons: dict[str, str] = {}
-    for name, value in graph.parameters.items():
-        if not value.floating:
-            reasons[name] = "not a real floating tensor"
-        elif value not in graph.uses:
-            reasons[name] = "not used by the forward pass"
-    spans = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name)
-        for walk in (model.named_parameters, model.named_buffers)
-        for name, tensor in walk()
-        if tensor.numel()
-    )
-    reach, owner = 0, ""
-    for start, stop, name in spans:
-        if start < reach:
-            reasons[name] = reasons[owner] = "shares its memory with another tensor"
-        if stop > reach:
-            reach, owner = stop, name
-    return reasons
-
-
-def _parameter_values(graph: Graph) -> set[Value]:
-    """Values computed from parameters and constants alone."""
-    derived = {*graph.parameters.values(), *graph.constants}
+def _reader(graph: Graph, value: Value) -> Node | None:
+    """The first contraction, else look-up, of what is computed from a parameter alone."""
+    constant = {*graph.parameters.values(), *graph.constants}
+    own, table = {value}, None
     for node in graph.nodes:
-        if all(value in derived for value in node.inputs):
-            derived.update(value for value in node.outputs if value is not None)
-    return derived
-
-
-def _first_reader(graph: Graph, value: Value, derived: set[Value]) -> Node | None:
-    """The contraction or table look-up that a parameter first takes part in."""
-    stack, seen, table = [value], {value}, None
-    while stack:
-        for node in graph.uses.get(stack.pop(), []):
-            if node.name in CONTRACTIONS:
-                return node
-            if node.name == "aten::embedding":
-                table = node
-            for output in node.outputs:
-                if output in derived and output not in seen:
-                    seen.add(output)
-                    stack.append(output)
+        inputs = node.inputs
+        reads = not own.isdisjoint(inputs)
+        if reads and node.name in CONTRACTIONS:
+            return node
+        if reads and node.name == "aten::embedding":
+            table = table or node
+        if constant.issuperset(inputs):
+            made = {output for output in node.outputs if output is not None}
+            constant |= made
+            own |= made if reads else set()
     return table
 
 
@@ -162,14 +120,6 @@ def _used(name: str, shape: torch.Size, used: Matrices, system: System) -> Scale
         for sign, labels in ((1.0, first), (-1.0, second))
     )
     return Scale(shape, terms, gauges=frozenset({name}))
-
-
-def convolution_layout(node: Node) -> tuple[int, bool]:
-    """The number of groups of a convolution, and whether it is transposed."""
-    if node.name == "aten::convolution":
-        return node.args[8], node.args[6]
-    given = node.args[6] if len(node.args) > 6 else node.kwargs.get("groups", 1)
-    return given, "transpose" in node.name
 
 
 def _matrix(name: str, shape: torch.Size, system: System) -> Scale:

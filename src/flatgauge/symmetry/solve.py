@@ -5,8 +5,8 @@ kinds are resolved in bulk by connected components and a spanning forest with we
 what is left is peeled, an equation at a time for every variable that occurs nowhere
 else, and the rest, if any, is eliminated densely, one connected block after another.
 
-Coefficients are small rationals, so that float64 with a tolerance of 1e-9 decides
-exactly whether two of them agree.
+Coefficients are small rationals, so that float64 decides exactly whether two of them
+agree: what differs by less than 1e-9 does not differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-TOLERANCE = 1e-9
+NEGLIGIBLE = 1e-9
 
 Array = np.ndarray
 Matrix = Any
@@ -30,7 +30,7 @@ class NullSpace:
     """Every solution is `matrix @ z`, and `matrix[free]` is the identity.
 
     Attributes:
-        matrix: One row a variable, one column a free variable.
+        matrix: One row per variable, one column per free variable.
         free: The variables that parametrize the solutions.
     """
 
@@ -59,7 +59,7 @@ def null_space(
     """Solve `equations @ x = 0` with `x[equal[0]] = x[equal[1]]` and `x[zero] = 0`.
 
     Args:
-        equations: A sparse matrix, one row an equation, one column a variable.
+        equations: A sparse matrix, one row per equation, one column per variable.
         equal: Pairs of equal variables, of shape (2, m).
         zero: Variables that are zero.
 
@@ -75,7 +75,8 @@ def null_space(
     weights = np.ones(width)
     roots = np.arange(width)
     while True:
-        rows = _clean(rows)
+        rows = _without_zeros(rows)
+        rows = rows[np.diff(rows.indptr) > 0]
         terms = np.diff(rows.indptr)
         if not np.any((terms == 1) | (terms == 2)):
             break
@@ -119,12 +120,12 @@ def _selector(classes: Array, weights: Array, width: int) -> Matrix:
     )
 
 
-def _clean(rows: Matrix) -> Matrix:
+def _without_zeros(rows: Matrix) -> Matrix:
     rows = compress(rows)
     rows.sum_duplicates()
-    rows.data[np.abs(rows.data) < TOLERANCE] = 0
+    rows.data[np.abs(rows.data) < NEGLIGIBLE] = 0
     rows.eliminate_zeros()
-    return rows[np.diff(rows.indptr) > 0]
+    return rows
 
 
 def _short_equations(rows: Matrix, terms: Array) -> tuple[Array, Array]:
@@ -136,7 +137,7 @@ def _short_equations(rows: Matrix, terms: Array) -> tuple[Array, Array]:
     i, j = pairs.indices[0::2].astype(np.int64), pairs.indices[1::2].astype(np.int64)
     ratio = -pairs.data[1::2] / pairs.data[0::2]
     roots, weights = _forest(count, i, j, ratio)
-    inconsistent = np.abs(weights[i] - ratio * weights[j]) > TOLERANCE * np.abs(ratio)
+    inconsistent = np.abs(weights[i] - ratio * weights[j]) > NEGLIGIBLE * np.abs(ratio)
     bad = np.zeros(count, bool)
     bad[roots[i[inconsistent]]] = True
     bad[roots[zero]] = True
@@ -190,7 +191,7 @@ def _long_equations(rows: Matrix, alive: Array) -> NullSpace:
         unit = compress(
             (np.ones(pivots.size), (np.arange(pivots.size), pivots)), shape=scaled.shape
         )
-        levels.append((pivots, _clean_entries(scaled + unit)))
+        levels.append((pivots, _without_zeros(scaled + unit)))
         keep = np.ones(rows.shape[0], bool)
         keep[solved] = False
         rows = rows[keep]
@@ -210,13 +211,6 @@ def _long_equations(rows: Matrix, alive: Array) -> NullSpace:
         )
         matrix = compress(matrix + place @ (others @ matrix))
     return NullSpace(matrix, free)
-
-
-def _clean_entries(rows: Matrix) -> Matrix:
-    rows = compress(rows)
-    rows.data[np.abs(rows.data) < TOLERANCE] = 0
-    rows.eliminate_zeros()
-    return rows
 
 
 def _dense_blocks(rows: Matrix) -> list[tuple[Array, Matrix]]:
@@ -255,13 +249,13 @@ def _row_echelon(matrix: Array) -> tuple[Array, Array]:
         if row == matrix.shape[0]:
             break
         best = row + int(np.argmax(np.abs(matrix[row:, column])))
-        if abs(matrix[best, column]) < TOLERANCE:
+        if abs(matrix[best, column]) < NEGLIGIBLE:
             continue
         matrix[[row, best]] = matrix[[best, row]]
         matrix[row] /= matrix[row, column]
         factors = matrix[:, column].copy()
         factors[row] = 0
         matrix -= np.outer(factors, matrix[row])
-        matrix[np.abs(matrix) < TOLERANCE] = 0
+        matrix[np.abs(matrix) < NEGLIGIBLE] = 0
         leads.append(column)
     return matrix[: len(leads)], np.array(leads, np.int64)

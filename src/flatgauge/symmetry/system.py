@@ -26,7 +26,7 @@ class Gauge:
     """A block of variables that can be shifted together without any effect.
 
     Attributes:
-        count: The number of independent shifts (one a group of a grouped convolution).
+        count: The number of independent shifts (one per group of a grouped convolution).
         start: The first variable of the block.
         stop: The variable after its last.
     """

@@ -3,52 +3,66 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.graph import Output, tensors
+from flatgauge.isolation import isolated
+from flatgauge.symmetry.capture import device_of
+from flatgauge.symmetry.generators import Generator
+from flatgauge.symmetry.graph import Example, floating
 from flatgauge.symmetry.group import Group
 from flatgauge.vectors import generator
 
 SPREAD = 0.5
-TOLERANCE = 1e-10
-ROUNDED_TOLERANCE = 1e-4
-"""For networks that compute in single precision whatever their dtype."""
+"""Of the log-scales of the element that is tried."""
+
+Run = Callable[[nn.Module], list[Tensor]]
 
 
-def verify(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    group: Group,
-    output: Output,
-) -> None:
+def allowed_change(rounded: bool) -> float:
+    """How far rounding alone may move the outputs of a rescaled copy in float64.
+
+    Args:
+        rounded: whether the network computes in single precision whatever its dtype.
+    """
+    return 1e-4 if rounded else 1e-10
+
+
+def verified(group: Group, model: nn.Module, example: Example) -> Group:
     """Apply a random element of `group` to a copy in float64 and compare the outputs.
 
     Parameters that are zero or constant are perturbed first, and the running statistics
     of normalization layers are drawn anew, so that the test cannot pass for want of
-    anything to change. The errors found are written to `group.error` and, measured with
-    the model's own running statistics, to `group.approximate_error`.
+    anything to change.
+
+    Returns:
+        The group with the `error` found and, measured with the model's own running
+        statistics, the `approximate_error`.
 
     Raises:
         SymmetryError: if the outputs change, are not finite, differ between two equal
             runs, or do not depend on the parameters.
     """
+    with isolated(device_of(model)):
+        error, approximate = _errors(group, model, example)
+    return replace(group, error=error, approximate_error=approximate)
+
+
+def _errors(group: Group, model: nn.Module, example: Example) -> tuple[float, float]:
+    """The relative change of the outputs: exactly, and up to eps."""
     own = perturbed(copy.deepcopy(model).eval(), statistics=False).double()
-    doubled_args, doubled_kwargs = pytree.tree_map(_double, (args, dict(kwargs)))
-    run = _Runner(doubled_args, doubled_kwargs, output)
-    rounded = group.rounded
+    run, rounded = partial(_outputs, example.map(_double)), group.rounded
     try:
         run(own)
     except RuntimeError:  # an operator without a double-precision kernel
         own = perturbed(copy.deepcopy(model).eval(), statistics=False)
-        run, rounded = _Runner(args, dict(kwargs), output), True
+        run, rounded = partial(_outputs, example), True
     generic = perturbed(own)
     expected = run(generic)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in expected):
@@ -56,17 +70,24 @@ def verify(
             "the outputs are not finite on the example inputs, so nothing can be proved "
             "about symmetries: pass inputs on which the network works."
         )
-    tolerance = ROUNDED_TOLERANCE if rounded else TOLERANCE
+    tolerance = allowed_change(rounded)
     if relative_change(expected, run(generic)) > tolerance:
         raise SymmetryError(
             "two runs on the same inputs gave different outputs: remove the randomness "
             "from the forward pass in evaluation mode."
         )
+    error = math.nan
     if group.dimension:
         element = group.random_element(seed=0, spread=SPREAD)
-        group.error = relative_change(expected, run(group.act(generic, element)))
-        if not group.error <= tolerance:
-            raise SymmetryError(_accuse(run, generic, expected, group, tolerance))
+        error = relative_change(expected, run(group.act(generic, element)))
+        if not error <= tolerance:
+            guilty = _guilty(run, generic, expected, group, tolerance)
+            names = ", ".join(f"'{name}'" for name in guilty.exponents)
+            raise SymmetryError(
+                f"a rescaling of {names} that should preserve the outputs changes them by "
+                f"{error:.1e}: the network does something there that its operators do not "
+                "show (memory shared in place, code outside torch); no group is returned."
+            )
         if relative_change(expected, run(_scaled_at_random(generic))) <= tolerance:
             raise SymmetryError(
                 "the outputs do not depend on the parameters on the example inputs, so "
@@ -74,28 +95,16 @@ def verify(
             )
     if group.approximate_dimension > group.dimension:
         element = group.random_element(seed=0, spread=SPREAD, approximate=True)
-        group.approximate_error = relative_change(
-            run(own), run(group.act(own, element))
-        )
-    else:
-        group.approximate_error = group.error
+        return error, relative_change(run(own), run(group.act(own, element)))
+    return error, error
 
 
-class _Runner:
-    """Runs copies of a model on the same inputs, leaving the random state alone."""
-
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Output
-    ) -> None:
-        self.args = args
-        self.kwargs = kwargs
-        self.output = output
-
-    def __call__(self, model: nn.Module) -> list[Tensor]:
-        args, kwargs = pytree.tree_map(_copy, (self.args, self.kwargs))
-        with torch.no_grad(), torch.random.fork_rng():
-            torch.manual_seed(0)
-            return list(tensors(self.output(model(*args, **kwargs))))
+def _outputs(example: Example, model: nn.Module) -> list[Tensor]:
+    """The outputs that count, with the same random numbers in every run."""
+    given = example.map(torch.clone)
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        return floating(given.output(model(*given.args, **given.kwargs)))
 
 
 def perturbed(model: nn.Module, statistics: bool = True, seed: int = 1) -> nn.Module:
@@ -133,13 +142,13 @@ def relative_change(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     return worst
 
 
-def _accuse(
-    run: _Runner,
+def _guilty(
+    run: Run,
     model: nn.Module,
     expected: list[Tensor],
     group: Group,
     tolerance: float,
-) -> str:
+) -> Generator:
     """Halve the set of generators until one is left that changes the outputs."""
     draw = torch.randn(group.dimension, generator=generator(0), dtype=torch.float64)
     suspects = torch.arange(group.dimension)
@@ -151,12 +160,7 @@ def _accuse(
             expected, run(group.act(model, group.element(coordinates)))
         )
         suspects = half if not change <= tolerance else suspects[len(half) :]
-    names = ", ".join(f"'{n}'" for n in group.generators[int(suspects[0])].exponents)
-    return (
-        f"a rescaling of {names} that should preserve the outputs changes them by "
-        f"{group.error:.1e}: the network does something there that its operators do not "
-        "show (memory shared in place, code outside torch); no group is returned."
-    )
+    return group.generators[int(suspects[0])]
 
 
 def _scaled_at_random(model: nn.Module) -> nn.Module:
@@ -172,68 +176,5 @@ def _scaled_at_random(model: nn.Module) -> nn.Module:
     return twin
 
 
-def numerical_dimension(
-    model: nn.Module,
-    args: tuple[Any, ...],
-    seed: int = 0,
-    threshold: float = 1e-9,
-) -> tuple[int, int]:
-    """Count diagonal symmetries of a small network by linear algebra alone.
-
-    A rescaling with exponents e preserves the outputs to first order at θ if
-    (∂f/∂θ · θ) e = 0. The rows of this matrix are stacked over random θ until there are
-    twice as many as columns, since at a single θ a shift of a bias looks like a
-    rescaling too. No rule, no trace and no label enters: this is the independent check
-    of `symmetries`.
-
-    Args:
-        model: The network, in the mode in which it is to be judged.
-        args: Its inputs.
-        seed: Of the random numbers.
-        threshold: Singular values below this, relative to the largest, count as zero.
-
-    Returns:
-        The dimension of the group that moves parameters alone, and how many of these
-        directions rescale a single entry on which the outputs do not depend at all.
-    """
-    network = copy.deepcopy(model).double()
-    names = dict(network.named_parameters())
-    random = generator(seed)
-    inputs = pytree.tree_map(_double, args)
-    size = sum(tensor.numel() for tensor in names.values())
-    rows: list[Tensor] = []
-    while len(rows) < 2 * size:
-        theta = {
-            name: torch.randn(tensor.shape, generator=random, dtype=torch.float64)
-            for name, tensor in names.items()
-        }
-        leaves = {name: tensor.requires_grad_() for name, tensor in theta.items()}
-        result = torch.func.functional_call(network, leaves, inputs)
-        entries = torch.cat([tensor.reshape(-1) for tensor in tensors(result)])
-        for entry in entries:
-            gradients = torch.autograd.grad(
-                entry, list(leaves.values()), retain_graph=True, allow_unused=True
-            )
-            pairs = zip(gradients, leaves.values(), strict=True)
-            row = [
-                torch.zeros(leaf.numel()) if g is None else (g * leaf).reshape(-1)
-                for g, leaf in pairs
-            ]
-            rows.append(torch.cat(row).detach())
-    matrix = torch.stack(rows).numpy()
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    matrix = matrix / np.where(lengths > 0, lengths, 1.0)
-    values = np.linalg.svd(matrix, compute_uv=False)
-    rank = int((values > threshold * values[0]).sum())
-    dead = int((np.abs(matrix).max(axis=0) < threshold).sum())
-    return matrix.shape[1] - rank, dead
-
-
-def _double(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor) and leaf.is_floating_point():
-        return leaf.detach().double()
-    return leaf
-
-
-def _copy(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+def _double(tensor: Tensor) -> Tensor:
+    return tensor.detach().double() if tensor.is_floating_point() else tensor

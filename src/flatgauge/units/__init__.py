@@ -1,5 +1,5 @@
 """What an objective averages over: samples, weighted samples, or batches as given."""
 
-from flatgauge.units.survey import Survey, survey
+from flatgauge.units.survey import survey
 
-__all__ = ["Survey", "survey"]
+__all__ = ["survey"]

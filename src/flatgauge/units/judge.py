@@ -17,21 +17,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, map_batch, map_nested
+from flatgauge.data import Batch, map_batch, samples_in
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
+from flatgauge.nested import map_nested
 from flatgauge.units.likeness import (
-    AGREEMENT,
+    SUM_TOLERANCE,
     is_plain,
     is_wide,
     rounding_of,
     slack_of,
 )
 from flatgauge.units.network import Evaluate
-from flatgauge.units.pool import Pool
-from flatgauge.units.samples import Samples, odd_cut, rows_of, samples_in, sliced
-from flatgauge.units.subsets import Kind, kind_of
+from flatgauge.units.samples import Pool, Samples, odd_cut, rows_of, sliced
+from flatgauge.units.subsets import MeanKind, kind_of
 from flatgauge.vectors import Params
 
 # Samples of a batch whose second derivatives are looked at.
@@ -94,7 +94,7 @@ class Judge:
             self._check(samples)
             if samples.exact:
                 self._check_beside(outputs, targets)
-                self._pool.add(outputs, targets)
+                self._pool.add(samples)
                 few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
                 error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
                 self._error, self._size = self._error + error, self._size + size
@@ -151,22 +151,22 @@ class Judge:
 
     def _refuse_or_couple(self) -> None:
         kind = self._told()
-        if kind is Kind.SUM:
+        if kind is MeanKind.SUM:
             raise LossError(
                 f"the loss '{self.loss.name}' adds up its samples, so that its value "
                 "depends on the size of the batches: return their mean "
                 "(reduction='mean')."
             )
-        if kind is Kind.WEIGHTED:
+        if kind is MeanKind.WEIGHTED:
             raise LossError(
-                f"the loss '{self.loss.name}' is a mean with other weights than one a "
+                f"the loss '{self.loss.name}' is a mean with other weights than one per "
                 "sample or valid target, which other batches would change: return one "
-                "value a sample, or use nn.CrossEntropyLoss with weight= or "
+                "value per sample, or use nn.CrossEntropyLoss with weight= or "
                 "ignore_index=."
             )
         self.coupled = True
 
-    def _told(self) -> Kind:
+    def _told(self) -> MeanKind:
         """The kind of mean, by what failed, by samples of all batches, or beside them."""
         assert self._failed is not None
         found = [self._kind(self._failed)]
@@ -175,10 +175,10 @@ class Judge:
             both = mixed.take(torch.arange(mixed.count))
             beside = sliced(map_nested(_moved, both[0]), both[1])
             found += [self._kind(one) for one in (mixed, beside) if one is not None]
-        plain = [kind for kind in found if kind in (Kind.SUM, Kind.WEIGHTED)]
-        return plain[0] if plain else Kind.COUPLED
+        plain = [kind for kind in found if kind in (MeanKind.SUM, MeanKind.WEIGHTED)]
+        return plain[0] if plain else MeanKind.COUPLED
 
-    def _kind(self, samples: Samples) -> Kind:
+    def _kind(self, samples: Samples) -> MeanKind:
         """Told by a few samples at a time, until they show more than a mean."""
         random = torch.Generator().manual_seed(0)
         for _ in range(DRAWS):
@@ -191,10 +191,10 @@ class Judge:
                 return self._number(*samples.take(chosen[list(subset)]))
 
             kind = kind_of(value, len(chosen), tolerance)
-            if kind is not Kind.MEAN:
+            if kind is not MeanKind.MEAN:
                 return kind
         # These few hide what the whole batch shows.
-        return Kind.COUPLED
+        return MeanKind.COUPLED
 
     def _chosen(self, samples: Samples, random: torch.Generator) -> Tensor:
         """A few samples, all but one with a value of their own where there are such."""
@@ -239,7 +239,8 @@ class Judge:
     ) -> float:
         dtype = torch.float64 if samples.exact and self._wide else self.dtype
         return (
-            AGREEMENT[dtype] * max(map(abs, numbers)) + slack_of(outputs, dtype) * count
+            SUM_TOLERANCE[dtype] * max(map(abs, numbers))
+            + slack_of(outputs, dtype) * count
         )
 
     def _totals(self, outputs: Any, targets: Any) -> list[float]:

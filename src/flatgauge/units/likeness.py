@@ -9,15 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import map_nested, tensors_in
 from flatgauge.errors import FlatgaugeError, LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.precision import second_derivative_rounding
+from flatgauge.nested import map_nested, tensors_in
 from flatgauge.units.samples import reach_of
 
-# The relative difference of sums over samples that is rounding.
-AGREEMENT = {torch.float64: 1e-8, torch.float32: 1e-4}
-# Units in the last place of the largest output that a loss near 0 may carry.
+# The relative difference of sums over the same samples that is rounding: of a batch as a
+# whole and in parts, or by two formulas. About a thousand units in the last place of
+# float32, which sums of many terms in another order may lose.
+SUM_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
+# Units in the last place of the largest output that a loss near 0 may carry: a few
+# operations on numbers of that size, each of which loses one or two.
 SLACK = 64
 
 
@@ -39,7 +42,7 @@ def is_plain(
     return rows == count and math.isclose(
         float(total),
         float(named),
-        rel_tol=AGREEMENT[dtype],
+        rel_tol=SUM_TOLERANCE[dtype],
         abs_tol=slack_of(outputs, dtype) * rows,
     )
 
@@ -61,10 +64,10 @@ def is_wide(loss: CallableLoss, outputs: Any, targets: Any, dtype: torch.dtype) 
     if value.dtype != torch.float64 or slope.shape != other.shape:
         return False
     rounding = slack_of(outputs, dtype) + SLACK * torch.finfo(dtype).eps
-    close = AGREEMENT[dtype] * narrow.double().abs() + rounding
+    close = SUM_TOLERANCE[dtype] * narrow.double().abs() + rounding
     rows = max(loss.countings[0].rows(outputs, targets), 1)
     share = rounding / rows if value.ndim == 0 else rounding
-    allowed = 10 * AGREEMENT[dtype] * slope.abs().max() + share
+    allowed = 10 * SUM_TOLERANCE[dtype] * slope.abs().max() + share
     same = ((value - narrow).abs() <= close).all()
     return bool(same) and bool(((slope - other).abs() <= allowed).all())
 

@@ -9,20 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, few_samples, leading_size, map_batch, tensors_in
+from flatgauge.data import Batch, few_samples, leading_size, map_batch, samples_in, take
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import Loss, RowLoss
-from flatgauge.units.samples import odd_cut, reach_of, samples_in
+from flatgauge.nested import tensors_in
+from flatgauge.units.likeness import SUM_TOLERANCE, slack_of
+from flatgauge.units.samples import odd_cut, reach_of
 from flatgauge.vectors import Params, gaussian, generator
 
-# The relative change of outputs that rounding makes between batches of other sizes.
-ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
-# A change that it never makes.
-CERTAIN = {torch.float64: 1e-6, torch.float32: 1e-2}
-# Roundings of the largest output that a small one may carry.
-FEW = 1e3
-# The relative change of sums that it makes.
-SUMS = {torch.float64: 1e-8, torch.float32: 1e-4}
+# The relative change of outputs that is rounding when their batch has another size, for
+# which kernels add up in another order: about a hundred units of float32. In float64 it
+# may be more units, since nothing real is that small.
+RESIZED_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+# A change that rounding never makes; what lies between the two is looked at again in a
+# batch of the same size.
+REAL_CHANGE = {torch.float64: 1e-6, torch.float32: 1e-2}
+# Units in the last place of the largest output that a small one may carry, since a
+# network's last sums may be over numbers of that size.
+ROW_ROUNDINGS = 1e3
 # Samples that another point is looked at with, and how far it lies, relatively.
 MOVED_SAMPLES, MOVED = 16, 0.05
 
@@ -82,7 +86,7 @@ class CouplingCheck:
         cut = odd_cut(count)
         try:
             parts = [
-                self.evaluate(point, map_batch(lambda t, rows=rows: t[rows], batch))
+                self.evaluate(point, take(batch, rows))
                 for rows in (slice(0, cut), slice(cut, None))
             ]
             if not _by_samples(both[0], [p[0] for p in parts], (count, cut)):
@@ -95,9 +99,9 @@ class CouplingCheck:
             for pair in zip(*(_floating(part[0]) for part in parts), strict=True)
         ]
         change = _change(_floating(both[0]), joined)
-        if change <= ROUNDING[self.dtype]:
+        if change <= RESIZED_TOLERANCE[self.dtype]:
             return False
-        if not change <= CERTAIN[self.dtype]:
+        if not change <= REAL_CHANGE[self.dtype]:
             return True
         # The same sizes again, so that nothing but the others' content can tell.
         others = map_batch(
@@ -106,7 +110,7 @@ class CouplingCheck:
         again = [t[:cut] for t in _floating(self.evaluate(point, others)[0])]
         return not (
             _change([t[:cut] for t in _floating(both[0])], again)
-            <= ROUNDING[self.dtype]
+            <= RESIZED_TOLERANCE[self.dtype]
         )
 
     def _sums_differ(self, both: tuple[Any, Any], parts: list[tuple[Any, Any]]) -> bool:
@@ -115,8 +119,9 @@ class CouplingCheck:
         )
         numbers = [abs(one) for one in (whole, *some)]
         count = self.loss.total(*both)[1]
-        slack = 64 * torch.finfo(self.dtype).eps * reach_of(both[0]) * count
-        return not abs(whole - sum(some)) <= SUMS[self.dtype] * max(numbers) + slack
+        allowed = SUM_TOLERANCE[self.dtype] * max(numbers)
+        allowed += slack_of(both[0], self.dtype) * count
+        return not abs(whole - sum(some)) <= allowed
 
 
 def _by_samples(whole: Any, parts: list[Any], sizes: tuple[int, int]) -> bool:
@@ -143,7 +148,7 @@ def _change(whole: list[Tensor], other: list[Tensor]) -> float:
             reach = max(reach_of(one), 1e-300)
             changes.append(float(moved.max()) / reach)
             sizes = one.abs().nan_to_num(0.0, 0.0, 0.0).reshape(len(one), -1).amax(1)
-            few = FEW * torch.finfo(one.dtype).eps * reach
+            few = ROW_ROUNDINGS * torch.finfo(one.dtype).eps * reach
             beyond = moved.reshape(len(one), -1).amax(1) - few
             changes.append(float((beyond.clamp_min(0) / sizes.clamp_min(1e-300)).max()))
     return math.inf if any(map(math.isnan, changes)) else max(changes)

@@ -9,9 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, leading_size, made_of_tensors, map_nested, tensors_in
+from flatgauge.data import leading_size
+from flatgauge.nested import (
+    concatenated,
+    made_of_tensors,
+    map_nested,
+    row_layout,
+    tensors_in,
+)
 
 Pair = tuple[Any, Any]
+# Samples and bytes that a pool keeps in all.
+MOST, MOST_BYTES = 128, 2**26
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,7 @@ class Samples:
 
 
 def sliced(outputs: Any, targets: Any) -> Samples | None:
-    """Rows of outputs and targets, where every tensor has one a sample."""
+    """Rows of outputs and targets, where every tensor has one per sample."""
     both = (outputs, targets)
     count = leading_size(both)
     if count is None or leading_size(outputs) is None or not made_of_tensors(both):
@@ -35,14 +44,37 @@ def sliced(outputs: Any, targets: Any) -> Samples | None:
     return Samples(count, lambda index: rows_of(both, index), exact=True)
 
 
-def samples_in(batch: Batch) -> int | None:
-    """The number of samples of a batch, where it can be split into them."""
-    return leading_size(batch.whole) if made_of_tensors(batch.whole) else None
-
-
 def rows_of(value: Any, index: Tensor) -> Any:
     """Some rows of every tensor."""
     return map_nested(lambda t: t.detach()[index.to(t.device)], value)
+
+
+class Pool:
+    """The first and the last sample of each batch, as one batch across all of them.
+
+    Batches may each be alike within.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Any] = []
+        self._bytes = 0
+        self._batches = 0
+
+    def add(self, samples: Samples) -> None:
+        """Keep two samples of a batch, if they fit to those kept before."""
+        self._batches += 1
+        part = samples.take(torch.arange(samples.count)[:: max(1, samples.count - 1)])
+        if self._parts and row_layout(part) != row_layout(self._parts[0]):
+            return
+        self._bytes += sum(t.nbytes for t in tensors_in(part))
+        if len(self._parts) < MOST // 2 and self._bytes <= MOST_BYTES:
+            self._parts.append(part)
+
+    def samples(self) -> Samples | None:
+        """All of them, or None where there is only one batch."""
+        if self._batches < 2 or len(self._parts) < 2:
+            return None
+        return sliced(*concatenated(self._parts))
 
 
 def reach_of(outputs: Any) -> float:

@@ -16,7 +16,7 @@ LEAST_WEIGHT = 1e-5
 SubsetValue = Callable[[tuple[int, ...]], float]
 
 
-class Kind(Enum):
+class MeanKind(Enum):
     """How the value on a set of samples follows from those of its samples."""
 
     MEAN = "the mean"
@@ -25,7 +25,7 @@ class Kind(Enum):
     COUPLED = "anything else"
 
 
-def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
+def kind_of(value: SubsetValue, count: int, tolerance: float) -> MeanKind:
     """The kind of a function v of subsets, from those of up to three samples and the whole.
 
     A sum is modular: v(ij) + v(jk) = v(ijk) + v(j). A weighted mean has weights w ≥ 0
@@ -48,24 +48,24 @@ def kind_of(value: SubsetValue, count: int, tolerance: float) -> Kind:
     for subset, whole in found.items():
         members = [i for i in subset if i in heavy]
         if members and not math.isfinite(whole):
-            return Kind.COUPLED
+            return MeanKind.COUPLED
         if members:
             rows.append([single[i] - whole if i in members else 0.0 for i in everyone])
     if len(heavy) < 3:
         whole = found[tuple(everyone)]
         added = abs(sum(single.values()) - whole) <= tolerance
-        return Kind.SUM if added and count > 1 else Kind.COUPLED
+        return MeanKind.SUM if added and count > 1 else MeanKind.COUPLED
     matrix = np.array(rows)[:, heavy]
     if np.abs(matrix.sum(1)).max() <= tolerance and len(heavy) == count:
-        return Kind.MEAN
+        return MeanKind.MEAN
     if len(heavy) == count and _is_modular(found, count, tolerance):
-        return Kind.SUM
+        return MeanKind.SUM
     weights = _weights(matrix)
     # A maximum is the limit of means whose weights are of ever other sizes.
     real = weights.min() > LEAST_WEIGHT * weights.max()
     if real and np.abs(matrix @ weights).max() <= tolerance:
-        return Kind.WEIGHTED
-    return Kind.COUPLED
+        return MeanKind.WEIGHTED
+    return MeanKind.COUPLED
 
 
 def _is_modular(

@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from flatgauge.losses import CallableLoss, Loss
 from flatgauge.network import Network
-from flatgauge.passes import Pass, Watch, check_agreement
+from flatgauge.sums import MeanLoss, Watch, check_repeats
 from flatgauge.units.judge import Judge
 from flatgauge.units.network import CouplingCheck
 from flatgauge.vectors import Params
 
-# One pass with a loss, under a seed, watched.
-RunPass = Callable[[Loss, int, Watch | None], Pass]
-
-
-@dataclass(frozen=True)
-class Survey:
-    """What the first passes found.
-
-    Attributes:
-        loss: the loss as it turned out to be.
-        value: the mean loss.
-        sizes: the rows of each batch.
-        coupled: whether the batch is the unit.
-    """
-
-    loss: Loss
-    value: float
-    sizes: tuple[int, ...]
-    coupled: bool
+# The mean of a loss, under a seed, watched.
+Mean = Callable[[Loss, int, Watch | None], MeanLoss]
 
 
 def survey(
-    run: RunPass,
-    loss: Loss,
-    network: Network,
-    point: Params,
-) -> Survey:
+    mean: Mean, loss: Loss, network: Network, point: Params
+) -> tuple[Loss, bool, MeanLoss]:
     """Look at the loss in one pass; two under different random states must agree.
 
     Args:
-        run: runs a pass.
+        mean: makes a pass over the data.
         loss: as given.
         network: of the objective.
         point: its parameters.
+
+    Returns:
+        The loss as it turned out to be, whether the batch is the unit, and the mean.
 
     Raises:
         LossError: if the loss is a sum, or a mean with weights that are not known.
@@ -54,9 +36,9 @@ def survey(
     coupled, evaluate, dtype = False, network.evaluate, network.dtype
     while isinstance(loss, CallableLoss) and not loss.settled:
         judge = Judge(loss, evaluate, point, dtype)
-        run(loss, 0, judge.look)
+        mean(loss, 0, judge.look)
         loss, coupled = judge.verdict(), judge.coupled
     check = CouplingCheck(evaluate, point, loss, dtype)
-    first, again = run(loss, 0, check.look), run(loss, 1, None)
-    check_agreement(first, again, loss, dtype, network.mode)
-    return Survey(loss, first.value, first.sizes, coupled or check.coupled)
+    first, again = mean(loss, 0, check.look), mean(loss, 1, None)
+    check_repeats(first, again, loss, dtype, network.mode)
+    return loss, coupled or check.coupled, first

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 
 RECURRENT = (
     "mkldnn_rnn_layer",

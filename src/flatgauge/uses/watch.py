@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatgauge.data import tensors_in
+from flatgauge.nested import tensors_in
 from flatgauge.uses.describe import Seen, Use
 from flatgauge.uses.entrywise import LOOKUPS, NORMALIZES, Terms, follow
 from flatgauge.uses.matrices import Matrices
@@ -49,10 +49,10 @@ class Made:
 
 
 class Watcher(TorchDispatchMode):
-    """Notes how operators use parameters, each of which must own its memory alone.
+    """Notes how operators use parameters.
 
     Args:
-        parameters: as they are given to the network.
+        parameters: as they are given to the network, each in memory of its own.
     """
 
     def __init__(self, parameters: Params):
@@ -227,6 +227,13 @@ class Watcher(TorchDispatchMode):
             return
         storage = tensor.untyped_storage()
         self._known[storage._cdata] = (StorageWeakRef(storage), made)
+
+
+def in_own_memory(tensor: Tensor) -> Tensor:
+    """The tensor in memory of its own, in the order of its entries; a copy if need be."""
+    if tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _memory_of(tensor: Tensor) -> int:

@@ -1,36 +1,24 @@
-"""Ways to multiply a vector by the curvature of one batch; one route a file.
+"""Ways to multiply a vector by the curvature of one batch; one route per file.
 
-Every file here that defines a `Route` is found by itself: to add a route, add a file;
-to remove it, remove the file.
+Every direct subclass of `Route` in a file here is found by itself: to add a route, add a
+file; to remove it, remove the file.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 
 from flatgauge.curvature.routes.route import Route as Route
 from flatgauge.errors import OptionError
 
+for _file in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_file.name}")
 
-def _classes() -> list[type[Route]]:
-    """The routes of all files that have a name of their own, by file name."""
-    found = []
-    for file in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{file.name}")
-        found += [
-            value
-            for value in vars(module).values()
-            if inspect.isclass(value)
-            and issubclass(value, Route)
-            and value.__module__ == module.__name__
-            and hasattr(value, "name")
-        ]
-    return found
-
-
-ROUTES: dict[str, type[Route]] = {one.name: one for one in _classes()}
+# Those with a name of their own; others are made of another route.
+ROUTES: dict[str, type[Route]] = {
+    one.name: one for one in Route.__subclasses__() if hasattr(one, "name")
+}
 # What may be faster than the truth where nothing is kept, and was, on a GPU.
 RIVALS = {
     "double-backward": ("reverse-over-forward",),

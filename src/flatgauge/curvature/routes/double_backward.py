@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.kernels.convolution import OwnConvolutions
@@ -25,7 +25,7 @@ class DoubleBackward(Route):
     keeps = True
     takes_parts = True
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graph."""
         point = objective.leaves()
         with OwnConvolutions(), OwnLayerNorms():
@@ -49,4 +49,4 @@ class DoubleBackward(Route):
             )
             return dict(zip(own, images, strict=True))
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.affine import is_affine_in_each_tensor
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -28,7 +31,16 @@ class FiniteDifference(Route):
     def __init__(self, relative_step: float | None = None):
         self.relative_step = relative_step
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def check(self, objective: Objective) -> None:
+        """Warn of kinks."""
+        if is_affine_in_each_tensor(objective):
+            warnings.warn(
+                "finite differences of a piecewise-linear network measure a smoothed loss "
+                "that depends on the step: use route='auto' for the Hessian itself.",
+                stacklevel=3,
+            )
+
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Nothing to prepare: two gradients for each tensor and vector."""
         point = objective.parameters
         relative = self.relative_step or RELATIVE_STEP[objective.dtype]
@@ -52,7 +64,7 @@ class FiniteDifference(Route):
                 image = add(image, add(above, below, -1.0), 1 / (2 * step))
             return image
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product
 
 
 def _root_mean_square(tensor: Tensor) -> float:

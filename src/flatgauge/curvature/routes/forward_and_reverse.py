@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.func import grad, vjp
 
-from flatgauge.curvature.forward import jvp
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.jacobian import jvp
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -21,7 +21,7 @@ class ForwardAndReverse(Route):
     name = "forward-and-reverse"
     matrix = "Gauss-Newton"
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Nothing to prepare: each vector runs its own passes."""
 
         def product(vector: Params) -> Params:
@@ -39,4 +39,4 @@ class ForwardAndReverse(Route):
             change = jvp(outputs, (objective.parameters,), (vector,))[1]
             return pull_back(jvp(grad(total), (values,), (change,))[1])[0]
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product

@@ -1,4 +1,4 @@
-"""Another route, prepared once a batch and its product recorded as a CUDA graph."""
+"""Another route, prepared once per batch and its product recorded as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from flatgauge.curvature.operator import BatchProduct
-from flatgauge.curvature.routes.recording import Desk, record
+from flatgauge.curvature.operator import Product
+from flatgauge.curvature.routes.recording import RecordingContext, record
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError
@@ -33,13 +33,13 @@ class KeptCudaGraph(Route):
         self.name = f"{inner.name}, kept CUDA graph"
         self.matrix = inner.matrix
         self.replays = True
-        self._desk: Desk | None = None
-        self._first: tuple[int, BatchProduct] | None = None
+        self._context: RecordingContext | None = None
+        self._first: tuple[int, Product] | None = None
 
     def open(self, objective: Objective) -> None:
-        """The desk of all batches."""
-        if self._desk is None or self._desk.objective is not objective:
-            self._desk = Desk.of(objective)
+        """The context of all batches."""
+        if self._context is None or self._context.objective is not objective:
+            self._context = RecordingContext.of(objective)
 
     def declines(self, objective: Objective, batch: Batch, expect: int) -> str:
         """Why it does not pay, "" if it does, judged by the first batch.
@@ -60,13 +60,13 @@ class KeptCudaGraph(Route):
         ended = _now()
         if ended - launched > launched - started:
             return "launches do not show: computing takes longer"
-        vectors = [gaussian(objective.parameters, generator(0))]
-        product(vectors)
-        plain = _seconds_of(lambda: product(vectors))
+        vector = gaussian(objective.parameters, generator(0))
+        product(vector)
+        plain = _seconds_of(lambda: product(vector))
         started = _now()
         recorded = self.prepare(objective, batch)
         taken = _now() - started
-        saved = (plain - _seconds_of(lambda: recorded(vectors))) * expect
+        saved = (plain - _seconds_of(lambda: recorded(vector))) * expect
         if not self.replays:
             return self.failure
         if saved < taken:
@@ -74,25 +74,24 @@ class KeptCudaGraph(Route):
         self._first = (batch.index, recorded)
         return ""
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Prepare and record on one stream, where autograd will differentiate again."""
         if self._first is not None and self._first[0] == batch.index:
             recorded, self._first = self._first[1], None
             return recorded
         self.open(objective)
-        desk = self._desk
-        if desk is None or not self.replays:
+        context = self._context
+        if context is None or not self.replays:
             return self.inner.prepare(objective, batch)
         torch.cuda.current_stream().synchronize()
-        with torch.cuda.stream(desk.stream):
+        with torch.cuda.stream(context.stream):
             product = self.inner.prepare(objective, batch)
-            desk.stream.synchronize()
+            context.stream.synchronize()
         try:
-            recording = record(lambda v: product([v])[0], desk, warmed=True)
+            return record(product, context, warmed=True).product
         except (RuntimeError, FlatgaugeError) as error:
             self.replays, self.failure = False, first_line(error)
             return product
-        return lambda vectors: [recording.product(vector) for vector in vectors]
 
 
 def _now() -> float:

@@ -28,7 +28,7 @@ from flatgauge.vectors import (
 Stream = Graph = Any
 """`torch.cuda.Stream` and `torch.cuda.CUDAGraph`, for which tests have stand-ins."""
 
-# Streams that no living desk uses. torch keeps memory for each stream, so that a new one
+# Streams that no living context uses. torch keeps memory for each stream, so that a new one
 # would have to be given all of it anew.
 _idle: dict[torch.device, list[Stream]] = {}
 # Refusing to wait is a switch of the whole process.
@@ -36,7 +36,7 @@ _one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Desk:
+class RecordingContext:
     """What all recordings of one objective share, so that only one may run at a time.
 
     They are recorded on one stream and take their memory from one pool, read `vector`
@@ -52,78 +52,81 @@ class Desk:
     graphs: list[Graph] = field(default_factory=list)
 
     @classmethod
-    def of(cls, objective: Objective) -> Desk:
+    def of(cls, objective: Objective) -> RecordingContext:
         """A new one, on the objective's device, with a stream of its own."""
         device = objective.device
         idle = _idle.setdefault(device, [])
         stream = idle.pop() if idle else torch.cuda.Stream(device)
-        desk = cls(
+        context = cls(
             objective,
             stream,
             torch.cuda.graph_pool_handle(),
             zeros_like(objective.parameters),
             zeros_like(objective.parameters),
         )
-        weakref.finalize(desk, idle.append, stream).atexit = False
-        return desk
+        weakref.finalize(context, idle.append, stream).atexit = False
+        return context
 
 
 @dataclass(frozen=True)
 class Recording:
     """A graph, and what was recorded, since the graph reads what that holds."""
 
-    desk: Desk
+    context: RecordingContext
     source: Callable[[Params], Params]
     graph: Graph
 
     def product(self, vector: Params) -> Params:
         """Copy the vector in, replay, and copy the image out."""
-        copy_into(self.desk.vector, vector)
+        copy_into(self.context.vector, vector)
         self.graph.replay()
-        return copied(self.desk.image)
+        return copied(self.context.image)
 
 
 def record(
-    product: Callable[[Params], Params], desk: Desk, *, warmed: bool = False
+    product: Callable[[Params], Params],
+    context: RecordingContext,
+    *,
+    warmed: bool = False,
 ) -> Recording:
-    """Record a product whose own tensors live on the desk's stream.
+    """Record a product whose own tensors live on the context's stream.
 
     Args:
         product: what to record.
-        desk: what it shares with others.
+        context: what it shares with others.
         warmed: whether all that it does once for all has been done before.
 
     Raises:
         RuntimeError: if it waits for the device, or if a replay gives something else.
     """
     caller = torch.cuda.current_stream()
-    probe = gaussian(desk.vector, generator(0))
-    desk.stream.wait_stream(caller)
-    with torch.cuda.stream(desk.stream), _one_at_a_time:
+    probe = gaussian(context.vector, generator(0))
+    context.stream.wait_stream(caller)
+    with torch.cuda.stream(context.stream), _one_at_a_time:
         if not warmed:
             product(probe)
         with _no_waiting():
             image = product(probe)
-        graph = _capture(product, desk)
-    caller.wait_stream(desk.stream)
-    recording = Recording(desk, product, graph)
-    check_product(recording.product(probe), image, desk.objective)
+        graph = _capture(product, context)
+    caller.wait_stream(context.stream)
+    recording = Recording(context, product, graph)
+    check_product(recording.product(probe), image, context.objective)
     return recording
 
 
-def _capture(product: Callable[[Params], Params], desk: Desk) -> Graph:
-    device = desk.objective.device
+def _capture(product: Callable[[Params], Params], context: RecordingContext) -> Graph:
+    device = context.objective.device
     # What was used so far is not in the recordings' own pool. torch.cuda.graph would
     # always give it back, which takes longer than all the rest.
-    if not desk.graphs and cached_memory(device) > free_memory(device) / 2:
+    if not context.graphs and cached_memory(device) > free_memory(device) / 2:
         torch.cuda.empty_cache()
     graph = torch.cuda.CUDAGraph()
-    desk.graphs.append(graph)
+    context.graphs.append(graph)
     with _no_garbage():
         # Not "global": other threads may go on with what a capture forbids.
-        graph.capture_begin(pool=desk.pool, capture_error_mode="thread_local")
+        graph.capture_begin(pool=context.pool, capture_error_mode="thread_local")
         try:
-            copy_into(desk.image, product(desk.vector))
+            copy_into(context.image, product(context.vector))
         except BaseException:
             with suppress(RuntimeError):
                 graph.capture_end()

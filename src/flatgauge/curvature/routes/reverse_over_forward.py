@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 from torch.func import grad
 
-from flatgauge.curvature.forward import jvp
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.jacobian import jvp
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
@@ -22,16 +24,14 @@ class ReverseOverForward(Route):
 
     name = "reverse-over-forward"
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Nothing to prepare: each vector runs its own pass."""
 
         def product(vector: Params) -> Params:
-            def slope(params: Params) -> Tensor:
-                def total(point: Params) -> Tensor:
-                    return objective.batch_total(point, batch)
-
-                return jvp(total, (params,), (vector,))[1]
+            def slope(point: Params) -> Tensor:
+                total = partial(objective.batch_total, batch=batch)
+                return jvp(total, (point,), (vector,))[1]
 
             return grad(slope)(objective.parameters)
 
-        return lambda vectors: [product(vector) for vector in vectors]
+        return product

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.jacobian import sandwich
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.errors import LossError
@@ -20,7 +20,7 @@ class ReverseTwice(Route):
     matrix = "Gauss-Newton"
     keeps = True
 
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Differentiate once and keep the graphs."""
         point = objective.leaves()
         outputs, targets = objective.evaluate(point, batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from flatgauge.curvature.operator import BatchProduct
+from flatgauge.curvature.operator import Product
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
 
@@ -33,9 +33,12 @@ class Route(ABC):
     cuts: bool = True
     takes_parts: ClassVar[bool] = False
 
+    def check(self, objective: Objective) -> None:  # noqa: B027 (most are always right)
+        """Warn where its products are not what one may take them for."""
+
     def open(self, objective: Objective) -> None:  # noqa: B027 (most share nothing)
         """Make what all batches share, before what each of them keeps is counted."""
 
     @abstractmethod
-    def prepare(self, objective: Objective, batch: Batch) -> BatchProduct:
-        """The map from vectors to their products, for the sum over the batch."""
+    def prepare(self, objective: Objective, batch: Batch) -> Product:
+        """The map from a vector to its product, for the sum over the batch."""

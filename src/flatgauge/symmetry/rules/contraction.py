@@ -9,10 +9,22 @@ from __future__ import annotations
 import string
 from typing import Any
 
+from flatgauge.symmetry.graph import Node
 from flatgauge.symmetry.labels import Scale
-from flatgauge.symmetry.parameters import convolution_layout
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Site
+
+CONVOLUTIONS = {
+    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution",
+    "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
+}  # fmt: skip
+PRODUCTS = {
+    "aten::matmul", "aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot"
+}  # fmt: skip
+PRODUCTS_WITH_BIAS = {"aten::addmm", "aten::baddbmm", "aten::addmv"}
+CONTRACTIONS = {
+    *CONVOLUTIONS, *PRODUCTS, *PRODUCTS_WITH_BIAS, "aten::linear", "aten::einsum"
+}  # fmt: skip
 
 
 def contract(site: Site, equation: str, left: Scale, right: Scale) -> Scale:
@@ -136,9 +148,7 @@ def linear(site: Site, x: Scale, weight: Scale, bias: Scale | None = None) -> Sc
     return add_bias(site, result.expand(site.shape), bias)
 
 
-@scale_rule(
-    "aten::matmul", "aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot"
-)
+@scale_rule(*PRODUCTS)
 def matmul(site: Site, left: Scale, right: Scale, **_: Any) -> Scale:
     """Matrix products with broadcast batch dimensions."""
     left, right = site.scale(left), site.scale(right)
@@ -156,7 +166,7 @@ def matmul(site: Site, left: Scale, right: Scale, **_: Any) -> Scale:
     return result.expand([*batch, left.shape[-2], right.shape[-1]]).reshape(site.shape)
 
 
-@scale_rule("aten::addmm", "aten::baddbmm", "aten::addmv")
+@scale_rule(*PRODUCTS_WITH_BIAS)
 def add_matmul(site: Site, bias: Scale, left: Scale, right: Scale, **_: Any) -> Scale:
     """A matrix product plus a bias."""
     return add_bias(site, matmul(site, left, right), site.scale(bias))
@@ -202,15 +212,12 @@ def _reduced(
     return kept, scale
 
 
-@scale_rule(
-    "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::convolution",
-    "aten::conv_transpose1d", "aten::conv_transpose2d", "aten::conv_transpose3d",
-)  # fmt: skip
+@scale_rule(*CONVOLUTIONS)
 def convolution(
     site: Site, x: Scale, weight: Scale, bias: Scale | None = None, *_: Any, **__: Any
 ) -> Scale:
     """A contraction over the input channels of each group; taps and positions mix."""
-    groups, transposed = convolution_layout(site.node)
+    groups, transposed = _convolution_layout(site.node)
     spatial = len(weight.shape) - 2
     site.tag(Scale(weight.shape, weight.terms), "channel")
     channel = len(x.shape) - spatial - 1
@@ -225,3 +232,11 @@ def convolution(
         site, result.expand([groups, channels // groups]).reshape([channels]), bias
     )
     return outputs.reshape([channels] + [1] * spatial).expand(site.shape)
+
+
+def _convolution_layout(node: Node) -> tuple[int, bool]:
+    """The number of groups of a convolution, and whether it is transposed."""
+    if node.name == "aten::convolution":
+        return node.args[8], node.args[6]
+    given = node.args[6] if len(node.args) > 6 else node.kwargs.get("groups", 1)
+    return given, "transpose" in node.name

@@ -12,7 +12,7 @@ from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
 
 
-def _together(site: Site, x: Scale, dims: Iterable[int]) -> Scale:
+def _alike(site: Site, x: Scale, dims: Iterable[int]) -> Scale:
     """One scale along dims that are looked into at places that are not known."""
     chosen = list(dims)
     if any(x.varies(dim) for dim in chosen):
@@ -43,7 +43,7 @@ def index(site: Site, x: Scale, indices: Sequence[Integers | None]) -> Scale:
     if all(known[dim] is not None for dim in wanted):
         return x.map(lambda label: settle(torch.ops.aten.index(label, known)))
     masks = any(len(item.shape) != 1 for item in indices if item is not None)
-    common = _together(site, x, wanted)
+    common = _alike(site, x, wanted)
     if len(wanted) == 1 and not masks:
         return common.expand(site.shape)
     if wanted == list(range(len(wanted))):
@@ -57,7 +57,7 @@ def index_select(site: Site, x: Scale, dim: int, chosen: Integers) -> Scale:
     if chosen.values is not None:
         entries = chosen.values
         return x.map(lambda label: settle(torch.index_select(label, dim, entries)))
-    return _together(site, x, [dim]).expand(site.shape)
+    return _alike(site, x, [dim]).expand(site.shape)
 
 
 @scale_rule("aten::gather", "aten::take_along_dim")
@@ -67,7 +67,7 @@ def gather(site: Site, x: Scale, index: Integers | int, *rest: Any, **_: Any) ->
     places = entries.values
     if places is not None:
         return x.map(lambda label: settle(torch.gather(label, dim, places)))
-    common = _together(site, x, [dim])
+    common = _alike(site, x, [dim])
     if all(common.shape[d] in (1, n) for d, n in enumerate(site.shape)):
         return common.expand(site.shape)
     return site.uniform(common).reshape(()).expand(site.shape)
@@ -92,7 +92,7 @@ def index_put(
         label = base.terms[0][1].clone(memory_format=torch.contiguous_format)
         label = settle(torch.ops.aten.index_put(label, known, patch.terms[0][1]))
         return Scale(x.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
-    common = _together(site, x, range(len(x.shape))).reshape(())
+    common = _alike(site, x, range(len(x.shape))).reshape(())
     landed = site.uniform(site.scale(source)).reshape(())
     return site.equal(common, landed).expand(site.shape)
 

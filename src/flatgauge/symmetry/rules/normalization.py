@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from flatgauge.symmetry.labels import Scale, unscaled
-from flatgauge.symmetry.parameters import BATCH_NORMS
 from flatgauge.symmetry.rules.reduction import reduce
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Site
+
+BATCH_NORMS = {
+    "aten::batch_norm", "aten::_native_batch_norm_legit_no_training",
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_functional", "aten::cudnn_batch_norm",
+}  # fmt: skip
 
 
 def _affine(site: Site, gain: Scale | None, bias: Scale | None) -> Scale:
@@ -94,7 +99,7 @@ def instance_norm(
     return group_norm(site, x, x.shape[1], gain, bias, eps)
 
 
-@scale_rule(*sorted(BATCH_NORMS))
+@scale_rule(*BATCH_NORMS)
 def batch_norm(
     site: Site, x: Scale, gain: Scale | None, bias: Scale | None, *options: Any
 ) -> Any:
