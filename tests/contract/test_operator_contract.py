@@ -8,6 +8,7 @@ from support.cases import CASES, assert_close
 
 import flatgauge as fg
 from flatgauge.curvature.operator import (
+    Block,
     Composed,
     Compressed,
     DenseOperator,
@@ -55,6 +56,8 @@ OPERATORS = {
     "fisher-sampled": lambda: fg.Fisher(CASES["mlp"].objective(), "true", samples=3),
     "scaled": scaled,
     "compressed": lambda: Compressed(hessian("mlp"), keep_weights),
+    "block": lambda: Block(hessian("mlp"), ["0.weight", "2.bias"]),
+    "block of a composed one": lambda: Block(scaled(), ["0.weight"]),
 }
 
 
