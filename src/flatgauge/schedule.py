@@ -237,8 +237,9 @@ class Schedule:
             self._take_in(limit)
         if self.budget is not None and self.budget < math.inf:
             self.order = cheap_first(self.expected)
+        left = limit.left
         if isinstance(self._listener, Observer):
-            self._listener.planned(self._whole(), limit.left)
+            self._listener.planned(self._whole(), left)
 
     def _whole(self) -> dict[str, float | None]:
         found = {request: self.expected[request] for request in self.order}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
 from flatgauge import datasets
+from flatgauge.cli.processes import own_share
 from flatgauge.cli.settings import Settings
 from flatgauge.cli.weights import load_weights
 from flatgauge.errors import DataError, FlatgaugeError, ModelError, OptionError
@@ -51,7 +52,7 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
     data, batch_size = _data(settings.data, settings.max_samples, settings.batch_size)
     return Objective(
         model,
-        data,
+        own_share(data, batch_size),
         settings.loss,
         batch_size=batch_size,
         device=_device(settings.device),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flatgauge.cli.processes import speaks
 from flatgauge.errors import NotConvergedError, OptionError
 
 if TYPE_CHECKING:
@@ -60,8 +62,26 @@ def deliver(
         write(report.to_html, settings.out)
 
 
+def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
+    """What writes the asked for files after every measure; nothing under --strict."""
+    if settings.strict or not speaks():
+        return None
+
+    def keep(report: Report) -> None:
+        # What cannot be written is said at the end.
+        with suppress(OSError):
+            if settings.json is not None:
+                report.to_json(settings.json)
+            if settings.out is not None:
+                report.to_html(settings.out)
+
+    return keep
+
+
 def write(writer: Callable[[Path], None], path: Path) -> None:
     """Write one file and say so, or say in a sentence why it could not be."""
+    if not speaks():
+        return
     try:
         writer(path)
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flatgauge.cli.output import check_paths
+from flatgauge.cli.processes import joined
 from flatgauge.errors import OptionError
 
 
@@ -143,6 +144,10 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
     return found
 
 
+# The names of the commands that several processes run together.
+TOGETHER: set[str] = set()
+
+
 def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Put the fields of `Settings` in place of a command's first parameter."""
     common = inspect.signature(Settings, eval_str=True).parameters
@@ -158,7 +163,10 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         settings = Settings(**{name: given.pop(name) for name in common})
         check_paths(settings.out, settings.json)
-        command(settings, **given)
+        with joined():
+            command(settings, **given)
+
+    TOGETHER.add(command.__name__)
 
     wrapper.__dict__["__signature__"] = inspect.Signature(parameters)
     wrapper.__annotations__ = {one.name: one.annotation for one in parameters}
