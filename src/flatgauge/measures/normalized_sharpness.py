@@ -16,7 +16,7 @@ from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import Curvature
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
-from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.balancing import Balancing, balance
 from flatgauge.uses import Matrices
@@ -74,9 +74,7 @@ def normalized_sharpness(
         center_output: take the mean over classes out of the output layer first.
         scales: also give ln σ² and ln σ'² of every layer in the details.
     """
-    matrices, note = work.matrices(), work.contractions().note
-    if not matrices:
-        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
+    matrices, note = work.matrices(), work.uses().note
     objective = work.surrogate(surrogate)
     loss = objective.loss.name
     with deadline.part(0.5):
@@ -124,7 +122,7 @@ def normalized_sharpness(
             n for n, ps in solved.items() if not all(p.attained for p in ps)
         ],
         "left_out": [name for name in point if name not in matrices],
-        "not_expressible": work.contractions().mixed,
+        "not_expressible": work.uses().mixed,
         "method": diagonal.method,
     }
     if scales:

@@ -81,9 +81,6 @@ def normalized_sharpness_direct(
         probes: random vectors, where that diagonal must be estimated.
     """
     matrices = work.matrices()
-    if not matrices:
-        note = work.contractions().note
-        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
     loss = objective.loss.name
     with deadline.part(0.4):
@@ -117,7 +114,7 @@ def normalized_sharpness_direct(
         "decrease_left": found.left,
         "imbalance": found.imbalance,
         "left_out": [n for n in objective.parameters if n not in matrices],
-        "not_expressible": work.contractions().mixed,
+        "not_expressible": work.uses().mixed,
         "method": diagonal.method,
     }
     if noisy.stopped is not None:

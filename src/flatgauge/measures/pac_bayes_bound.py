@@ -132,7 +132,7 @@ def pac_bayes_bound(
     curvatures = work.diagonal if posterior == "node" else work.tensor_means
     with deadline.part(0.5):
         diagonal = curvatures(shaping, curvature, probes)
-    h, used = diagonal.mean, work.matrices() if posterior == "node" else {}
+    h, used = diagonal.mean, work.uses().matrices if posterior == "node" else {}
     solved = {n: matrix_posteriors(one, h[n], point[n]) for n, one in used.items()}
     lams = lambda_grid(objective.sample_count) if lam is None else [lam]
     share = delta / (2 * len(lams))
@@ -192,7 +192,7 @@ def pac_bayes_bound(
         "samples": objective.sample_count,
         "standard_error": noise,
         "grid_resolution": resolution,
-        "not_expressible": work.contractions().mixed if posterior == "node" else [],
+        "not_expressible": work.uses().mixed if posterior == "node" else [],
         "method": diagonal.method,
     }
     message = f"It holds with probability {1 - delta:g} for independent samples" + (

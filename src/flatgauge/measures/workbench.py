@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from flatgauge import deadline
-from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
     can_be_exact,
@@ -35,7 +34,7 @@ from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.symmetry import Group, symmetries
-from flatgauge.uses import Matrices
+from flatgauge.uses import Matrices, Uses, uses_of
 from flatgauge.vectors import Params
 
 REPLICATES = 5
@@ -106,14 +105,21 @@ class Workbench:
         """∇L under that objective's loss."""
         return objective.gradient()
 
-    @once
-    def contractions(self) -> Contractions:
+    def uses(self) -> Uses:
         """What the parameters are used as."""
-        return contractions(self.objective)
+        return uses_of(self.objective)
 
     def matrices(self) -> dict[str, Matrices]:
-        """The parameters that are used as matrices."""
-        return self.contractions().matrices
+        """The parameters that are used as matrices.
+
+        Raises:
+            NotApplicable: if there are none.
+        """
+        found = self.uses()
+        if not found.matrices:
+            reason = f"the model uses no parameter as a matrix. {found.note}"
+            raise NotApplicable(reason.strip())
+        return found.matrices
 
     @once
     def group(self) -> Group:

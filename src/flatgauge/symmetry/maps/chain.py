@@ -6,14 +6,13 @@ says which parameters these are.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from flatgauge.errors import SymmetryError, VectorError
+from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
 from flatgauge.vectors import Params
 
@@ -135,29 +134,6 @@ class Chain:
                 "build the Chain from names, or drop the activation."
             )
         return Chain(tuple(layers))
-
-
-def with_parameters(model: nn.Module, params: Params) -> nn.Module:
-    """A deep copy of `model` that holds the values of `params`; nothing is shared.
-
-    Args:
-        model: the model, which stays as it is.
-        params: new values for some or all of its parameters.
-
-    Raises:
-        VectorError: if a name or a shape is not the model's.
-    """
-    twin = copy.deepcopy(model)
-    own = dict(twin.named_parameters())
-    for name, tensor in params.items():
-        if name not in own or own[name].shape != tensor.shape:
-            raise VectorError(
-                f"the model has no parameter '{name}' of shape {tuple(tensor.shape)}: "
-                "start from dict(model.named_parameters())."
-            )
-        with torch.no_grad():
-            own[name].copy_(tensor)
-    return twin
 
 
 def scale_outputs(
