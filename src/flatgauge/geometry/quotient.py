@@ -71,10 +71,5 @@ def horizontal_projection(
     return lambda vector: add(vector, project(vector), -1.0)
 
 
-def retraction(point: Params, metric: Metric, vector: Params) -> Params:
-    """R_θ(ξ) = θ + ξ with ξ = S η, for a whitened η (Rangamani et al. 2019)."""
-    return add(point, multiply(vector, metric.scales(point)))
-
-
 def _inner(directions: Sequence[Params], vector: Params) -> Tensor:
     return torch.stack([dot(direction, vector) for direction in directions])

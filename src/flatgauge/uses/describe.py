@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.uses.matrices import Matrices, Matrix
-from flatgauge.uses.places import Memory, Places
+from flatgauge.uses.places import Memory, Places, first_members
 
 
 @dataclass
@@ -190,9 +190,5 @@ def _complement(parts: list[Matrix], count: int) -> Tensor:
 
 def _ranked(classes: Tensor) -> Tensor:
     """Classes numbered in the order of their first members."""
-    _, inverse = torch.unique(classes, return_inverse=True)
-    count = int(inverse.max()) + 1
-    first = torch.full((count,), classes.numel()).scatter_reduce(
-        0, inverse, torch.arange(classes.numel()), "amin"
-    )
-    return first.argsort().argsort()[inverse]
+    inverse = torch.unique(classes, return_inverse=True)[1]
+    return first_members(inverse).argsort().argsort()[inverse]

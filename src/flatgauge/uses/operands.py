@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flatgauge.nested import tensors_in
 from flatgauge.uses.matrices import Matrix
-from flatgauge.uses.places import Memory, Numbering, Places
+from flatgauge.uses.places import Memory, Numbering, Places, first_members
 
 RECURRENT = (
     "mkldnn_rnn_layer",
@@ -219,10 +219,8 @@ def _distinct(places: Places) -> bool:
 
 def _from_table(numbers: Tensor, numbering: Numbering) -> Iterator[Found]:
     stack = numbers.flatten(3) if numbers.ndim > 3 else numbers[..., None]
-    heads, inverse = torch.unique(stack[:, 0, 0, 0], return_inverse=True)
-    first = torch.full((heads.numel(),), stack.shape[0]).scatter_reduce(
-        0, inverse, torch.arange(stack.shape[0]), "amin"
-    )
+    inverse = torch.unique(stack[:, 0, 0, 0], return_inverse=True)[1]
+    first = first_members(inverse)
     # The same matrix for many samples is one.
     same = torch.equal(stack, stack[first[inverse]])
     for matrix in stack[first] if same else stack:

@@ -219,16 +219,18 @@ class Numbering:
 
     def blocks(self, numbers: Tensor) -> Tensor:
         """The same for a tensor of numbers."""
-        return (
-            torch.bucketize(
-                numbers.contiguous(), torch.tensor(self._starts), right=True
-            )
-            - 1
-        )
+        starts = torch.tensor(self._starts)
+        return torch.bucketize(numbers.contiguous(), starts, right=True) - 1
 
     def owner(self, block: int) -> tuple[str | None, int]:
         """The parameter of a block (None if it is none), and its first number."""
         return (None, 0) if block < 0 else (self._names[block], self._starts[block])
+
+
+def first_members(classes: Tensor) -> Tensor:
+    """The place of the first member of each class; classes are numbered from 0."""
+    count, places = int(classes.max()) + 1, torch.arange(classes.numel())
+    return torch.full((count,), len(places)).scatter_reduce(0, classes, places, "amin")
 
 
 def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

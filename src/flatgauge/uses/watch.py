@@ -152,7 +152,8 @@ class Watcher(TorchDispatchMode):
             if ATTENTION in name:
                 self._outputs.arrive((t, made.tag) for t, made in given)
         for result in results:
-            if data and not (mutable and self._is_data(result)):
+            before = self._made(result) if mutable else None
+            if data and not (before is not None and before.data):
                 self._learn(result, Made(data=True, tag=_tag(result, given, call)))
             elif not data:
                 self._learn(result, Made(self._new(None, result)))
@@ -222,10 +223,6 @@ class Watcher(TorchDispatchMode):
         """Numbers for the entries of a parameter, or of what was computed from some."""
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         return ((Memory.whole(length, self._numbering.add(name, length)),),)
-
-    def _is_data(self, tensor: Tensor) -> bool:
-        made = self._made(tensor)
-        return made is not None and made.data
 
     def _made(self, tensor: Tensor) -> Made | None:
         if tensor.layout is not torch.strided:

@@ -41,19 +41,10 @@ _HOMOGENEOUS = (
     nn.Dropout2d,
     nn.Dropout3d,
 )
-_POOLINGS = (
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.MaxPool3d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AvgPool3d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.AdaptiveMaxPool3d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d,
+_POOLINGS = tuple(
+    getattr(nn, f"{kind}Pool{space}d")
+    for kind in ("Max", "Avg", "AdaptiveMax", "AdaptiveAvg")
+    for space in (1, 2, 3)
 )
 
 
