@@ -50,6 +50,7 @@ class Provenance:
 
     Where samples influence each other (`coupled`), `batch_sizes` says of what sizes the
     batches were, such as "3 × 16, 1 × 2": other batches are another objective.
+    `processes` measured it together.
     """
 
     flatgauge: str
@@ -70,6 +71,7 @@ class Provenance:
     derivatives: str = "as given"
     coupled: bool = False
     batch_sizes: str = ""
+    processes: int = 1
 
 
 @dataclass(frozen=True)

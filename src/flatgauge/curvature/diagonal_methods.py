@@ -16,6 +16,7 @@ from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.per_sample import SquaredGradients
+from flatgauge.curvature.samples import batch_generator
 from flatgauge.curvature.shares import by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
@@ -100,9 +101,9 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
 
 def _term_sizes(objective: Objective) -> Params:
     """The diagonal of (1/N) Σ_rows Jᵀ |∇²_f ℓ| J, about: one or two backwards a probe."""
-    random = generator(0)
 
     def sizes_of(batch: Batch) -> Params:
+        random = batch_generator(0, batch)
         probes = _output_probes(objective, batch, SIZE_PROBES, random, negative=1.0)
         return reduce(add, probes)
 
@@ -138,10 +139,10 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     One ordinary backward per probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
-    random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
         # Batches draw their signs independently, so their variances add up.
+        random = batch_generator(seed, batch)
         moments = Moments(objective.parameters)
         for share in _output_probes(objective, batch, probes, random, negative=-1.0):
             moments.add(share)

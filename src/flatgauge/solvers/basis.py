@@ -41,10 +41,11 @@ def room_for(operator: SymmetricOperator) -> Room:
     is available.
     """
     device = next(iter(operator.space.values())).device
-    host = int(HOST_SHARE * available_memory())
+    least = operator.ranks.least
+    host = least(int(HOST_SHARE * available_memory()))
     if device.type == "cpu" and operator.memory is None:
         return Room(host)
-    share = int(BASIS_SHARE * memory_budget(device, operator.memory))
+    share = least(int(BASIS_SHARE * memory_budget(device, operator.memory)))
     return Room(share) if device.type == "cpu" else Room(share, host)
 
 

@@ -60,7 +60,8 @@ class Hutchinson:
         """Add probes until there are this many."""
         first = next(iter(self.operator.space.values()))
         vector = self.operator.dimension * first.element_size()
-        room = memory_budget(first.device, self.operator.memory) // (HELD * vector)
+        free = memory_budget(first.device, self.operator.memory)
+        room = self.operator.ranks.least(free) // (HELD * vector)
         while self.probes < probes:
             most = min(CHUNK, room, probes - self.probes)
             self.add(deadline.fitting(max(1, most)))

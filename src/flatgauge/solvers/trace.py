@@ -326,7 +326,8 @@ class _Search:
         first = next(iter(self.operator.space.values()))
         vectors = self.max_products // 2 + 4 * CHUNK
         needed = vectors * self.operator.dimension * first.element_size()
-        return needed <= memory_budget(first.device, self.operator.memory)
+        free = memory_budget(first.device, self.operator.memory)
+        return needed <= self.operator.ranks.least(free)
 
 
 @dataclass(frozen=True)

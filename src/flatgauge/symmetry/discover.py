@@ -169,8 +169,7 @@ def _examples(objective: Objective) -> Iterator[Inputs]:
     first = objective.first_batch()
     yield _inputs(few_samples(first, EXAMPLES).inputs)
     yield _inputs(first.inputs)
-    with objective.isolated():
-        few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
+    few = objective.examples(BATCHES, EXAMPLES)
     if len(few) > 1:
         # Batches that cannot be put together are left at that.
         with suppress(RuntimeError, TypeError, ValueError, KeyError):
