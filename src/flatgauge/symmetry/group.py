@@ -103,8 +103,7 @@ class Group:
                 f"{given.size} coordinates were given for {self.dimension} exact and "
                 f"{self.approximate_dimension} approximate generators: give one each."
             )
-        variables = self.generators.basis[:, : given.size] @ given
-        return self._element(variables)
+        return self._element(self.generators.basis[:, : given.size] @ given)
 
     def random_element(
         self,
