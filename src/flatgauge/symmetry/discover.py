@@ -23,9 +23,8 @@ from flatgauge.symmetry.graph import Example, Output
 from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
-from flatgauge.symmetry.on_data import verify_on_data
 from flatgauge.symmetry.solve import null_space
-from flatgauge.symmetry.verify import verified
+from flatgauge.symmetry.verify import verified, verify_on_data
 
 EXAMPLES = 4
 """Samples of a batch that an objective's network is read with."""
