@@ -270,7 +270,7 @@ class Several(Ranks):
             )
 
 
-def ranks_of(group: ProcessGroup) -> Ranks:
+def ranks_of(group: Any) -> Ranks:
     """Those of a group, or of the default one if there is one; False for none."""
     if group is False or not (dist.is_available() and dist.is_initialized()):
         if isinstance(group, dist.ProcessGroup):

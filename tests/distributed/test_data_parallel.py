@@ -8,9 +8,10 @@ from support import shared_work
 from support.processes import Processes
 
 OTHERS = (
-    "hessian-trace[method=hutchinson,probes=8]",
-    "normalized-sharpness[method=probes]",
+    "normalized-sharpness-direct",
     "epsilon-sharpness",
+    "riemannian-sharpness",
+    "volume-flatness",
     "pac-bayes-bound",
 )
 
@@ -77,6 +78,8 @@ def test_everything_else(pair):
         assert one["gradient"].keys() == alone["gradient"].keys()
         for found, known in (
             (one["dense"], alone["dense"]),
+            (one["fisher"], alone["fisher"]),
+            *((one["drawn"][n], alone["drawn"][n]) for n in one["drawn"]),
             *((one["gradient"][n], alone["gradient"][n]) for n in one["gradient"]),
         ):
             assert torch.allclose(torch.tensor(found), torch.tensor(known), atol=1e-12)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from multiprocessing import get_context
 
 
 class Raised(Exception):

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from support.cases import Residual
 from torch import Tensor, nn
 
 import flatgauge as fg
 import flatgauge.ranks
+from flatgauge.curvature.diagonal_methods import probe_diagonal
 from flatgauge.ranks import ranks_of
-from support.cases import Residual
 
 Batches = list[Any]
 Problem = tuple[nn.Module, Batches, Any]
@@ -183,6 +184,12 @@ def everything(rank: int, count: int, name: str, how: str) -> dict[str, Any]:
         "dimension": group.dimension,
         "twin": twin.value(),
         "dense": fg.Hessian(objective).to_dense().tolist(),
+        # Random for every batch, and the same ones.
+        "fisher": fg.Fisher(objective, "true", samples=2).to_dense().tolist(),
+        "drawn": {
+            name: entries.tolist()
+            for name, entries in probe_diagonal(objective, 4, seed=0)[0].items()
+        },
     }
 
 
@@ -223,26 +230,33 @@ def other_model(rank: int, count: int) -> None:
     fg.Objective(model, shares(data, rank, count, "even"))
 
 
-class Fails(nn.Module):
-    """Fails in one process after so many calls."""
+class Trouble(nn.Module):
+    """Fails, or kills its process, once it is armed."""
 
-    def __init__(self, model: nn.Module, calls: int):
+    armed = ""
+
+    def __init__(self, model: nn.Module):
         super().__init__()
-        self.model, self.calls = model, calls
+        self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        self.calls -= 1
-        if self.calls == 0:
+        if Trouble.armed == "fails":
             raise RuntimeError("a cosmic ray")
+        if Trouble.armed == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
         return self.model(x)
 
 
-def failing(rank: int, count: int, calls: int) -> tuple[str, str]:
+def failing(rank: int, count: int, when: str) -> tuple[str, str]:
     """The forward of one process fails, at first or in the middle."""
     model, data, _ = problem("mlp")
-    own = Fails(model, calls if rank == 1 else -1)
-    objective = fg.Objective(own, shares(data, rank, count, "even"))
-    found = fg.measure(objective, "hessian-spectral-norm")["hessian-spectral-norm"]
+    Trouble.armed = "fails" if rank and when == "at first" else ""
+    try:
+        objective = fg.Objective(Trouble(model), shares(data, rank, count, "even"))
+        Trouble.armed = "fails" if rank else ""
+        found = fg.measure(objective, "hessian-spectral-norm")["hessian-spectral-norm"]
+    finally:
+        Trouble.armed = ""
     return found.status.name, found.message
 
 
@@ -267,28 +281,15 @@ def out_of_step(rank: int, count: int) -> None:
     ranks.together(lambda: None)
 
 
-class Dies(nn.Module):
-    """Kills its process after so many calls."""
-
-    def __init__(self, model: nn.Module, calls: int):
-        super().__init__()
-        self.model, self.calls = model, calls
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls -= 1
-        if self.calls == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.model(x)
-
-
 def dying(rank: int, count: int, folder: str) -> None:
     """A process that is killed in the middle; finished measures are kept as they come."""
     model, data, _ = problem("mlp")
-    own = Dies(model, 400 if rank == 1 else -1)
-    objective = fg.Objective(own, shares(data, rank, count, "even"))
+    objective = fg.Objective(Trouble(model), shares(data, rank, count, "even"))
 
     def keep(report: fg.Report) -> None:
         report.to_json(f"{folder}/{rank}.json")
+        if rank and len(report.measurements) == 2:
+            Trouble.armed = "dies"
 
     fg.measure(objective, so_far=keep)
 

@@ -37,13 +37,17 @@ class Use:
     table: bool
     classes: dict[int, Tensor] = field(default_factory=dict)
 
-    def tell_apart(self, classes: Tensor) -> None:
+    def tell_apart(self, classes: Tensor, axis: int) -> None:
         """Take note that outputs of different classes went different ways."""
-        known = self.classes.get(self.outs, torch.zeros_like(classes))
+        known = self.classes.get(axis, torch.zeros_like(classes))
         pairs = torch.stack([known, classes], 1)
-        self.classes[self.outs] = _ranked(
-            torch.unique(pairs, dim=0, return_inverse=True)[1]
-        )
+        self.classes[axis] = _ranked(torch.unique(pairs, dim=0, return_inverse=True)[1])
+
+    def join(self, other: Use) -> None:
+        """Take over what was seen elsewhere of the same matrix."""
+        self.table &= other.table
+        for axis, classes in other.classes.items():
+            self.tell_apart(classes, axis)
 
 
 @dataclass
@@ -59,6 +63,16 @@ class Seen:
     uses: dict[Hashable, Use] = field(default_factory=dict)
     alone: bool = True
     mixed: bool = False
+
+    def join(self, other: Seen) -> None:
+        """Take over what was seen elsewhere of the same parameter."""
+        self.alone &= other.alone
+        self.mixed |= other.mixed
+        for key, use in other.uses.items():
+            if key in self.uses:
+                self.uses[key].join(use)
+            else:
+                self.uses[key] = use
 
     def describe(self, count: int, apart: bool) -> Matrices | None:
         """The matrices of a parameter with `count` entries; None if there are none.
@@ -135,7 +149,7 @@ class Outputs:
                 own = torch.arange(start, start + axis.numel())
                 ways = torch.stack([torch.isin(own, rows) for rows in arrivals], 1)
                 _, classes = torch.unique(ways, dim=0, return_inverse=True)
-                use.tell_apart(classes)
+                use.tell_apart(classes, use.outs)
 
 
 def _placed(uses: Iterable[Use], count: int) -> list[Use] | None:

@@ -46,6 +46,7 @@ def uses_of(objective: Objective) -> Uses:
             objective.evaluate(point, batch)
 
     objective.sum(look)
+    watcher.join(objective.ranks.gathered(watcher.seen()))
     found = watcher.described()
     return Uses({n: one for n, one in found.items() if one.alone}, watcher.mixed())
 
@@ -85,12 +86,24 @@ class Watcher(TorchDispatchMode):
 
     def inputs(self, tree: Any) -> None:
         """Take note of what is given to the network next."""
-        self._outputs.tell_apart()
-        self._outputs = Outputs()
+        self.seen()
         alive = {k: v for k, v in self._known.items() if not v[0].expired()}
         self._known = alive
         for tensor in tensors_in(tree):
             self._learn(tensor, Made(data=True))
+
+    def seen(self) -> dict[str, Seen]:
+        """What was seen so far of each parameter."""
+        self._outputs.tell_apart()
+        self._outputs = Outputs()
+        return self._seen
+
+    def join(self, parts: list[dict[str, Seen]]) -> None:
+        """Take over what several processes saw, in the order of their batches."""
+        self._seen, *others = parts
+        for other in others:
+            for name, one in other.items():
+                self._seen[name].join(one)
 
     def described(self, apart: bool = True) -> dict[str, Matrices]:
         """The parameters that are used as matrices.
@@ -98,10 +111,9 @@ class Watcher(TorchDispatchMode):
         Args:
             apart: whether query, key and value of one matrix are told apart.
         """
-        self._outputs.tell_apart()
         found = {
             name: seen.describe(self._counts[name], apart)
-            for name, seen in self._seen.items()
+            for name, seen in self.seen().items()
         }
         return {name: one for name, one in found.items() if one is not None}
 
