@@ -23,6 +23,13 @@ from flatgauge.vocabulary import Status as Status
 SCHEMA = "flatgauge-report-1"
 """Raised where a field changes its meaning; a file without newer fields still opens."""
 
+ROUNDING = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2}
+"""The relative difference that rounding alone makes between equal networks: other batches,
+another order of sums, twins along a symmetry."""
+
+# Contributions by layer are parts of the value if they add up to it within this share.
+PARTS_ADD_UP = 1e-3
+
 Plain = Mapping[str, Any]
 """What JSON holds: strings, numbers, lists and dictionaries."""
 
@@ -50,6 +57,9 @@ class Provenance:
 
     Where samples influence each other (`coupled`), `batch_sizes` says of what sizes the
     batches were, such as "3 × 16, 1 × 2": other batches are another objective.
+
+    `data` is a fingerprint of the samples (`flatgauge.fingerprints`), "" in files of
+    before it; `precision` is that of float32 products, "ieee" or "tf32".
     """
 
     flatgauge: str
@@ -70,6 +80,13 @@ class Provenance:
     derivatives: str = "as given"
     coupled: bool = False
     batch_sizes: str = ""
+    data: str = ""
+    precision: str = "ieee"
+
+    @property
+    def rounding(self) -> float:
+        """The share of a number that rounding may change, when it is computed alike."""
+        return ROUNDING["tf32" if self.precision == "tf32" else self.dtype]
 
 
 @dataclass(frozen=True)
@@ -132,6 +149,15 @@ class Measurement:
         """
         spread = self.details["bound_spread"] if self.is_lower_bound else 0.0
         return max(self.uncertainty or 0.0, spread)
+
+    @property
+    def size(self) -> float:
+        """What rounding is a share of: the value, or the parts that cancel in it."""
+        layers = self.details.get("layers") or {}
+        parts = [one for one in layers.values() if isinstance(one, int | float)]
+        value, whole = self.value or 0.0, sum(map(abs, parts))
+        cancels = abs(sum(parts) - value) <= PARTS_ADD_UP * whole
+        return max(abs(value), whole) if cancels else abs(value)
 
     @property
     def shown(self) -> str:

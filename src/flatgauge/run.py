@@ -23,6 +23,7 @@ from flatgauge.errors import (
     OptionError,
     OutOfMemoryError,
 )
+from flatgauge.fingerprints import data_fingerprint
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once_per_network
@@ -161,6 +162,7 @@ def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
             "formula": info.formula,
             "reference": info.reference,
             "flatter": info.flatter,
+            "logarithmic": info.logarithmic,
             "invariant_to": sorted(claims_of(one)),
         }
     return entries
@@ -247,6 +249,8 @@ def describe(objective: Objective, seed: int) -> Provenance:
         derivatives=objective.derivatives,
         coupled=objective.coupled,
         batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
+        data=data_fingerprint(objective),
+        precision=objective.precision,
     )
 
 
