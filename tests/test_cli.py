@@ -33,8 +33,10 @@ def without_times(value: Any) -> Any:
 
 
 def test_json_equals_that_of_the_python_call(net, tmp_path, capsys):
+    weights = tmp_path / "weights.pt"
+    torch.save(namespace(net)["model"]().state_dict(), weights)
     arguments = ["measure", f"{net}:model", f"{net}:batches", "--seed", "3"]
-    arguments += ["--measure", "hessian-trace"]
+    arguments += ["--weights", str(weights), "--measure", "hessian-trace"]
     arguments += ["--measure", "riemannian-spectral-norm[metric=node]"]
     arguments += ["--option", "riemannian-spectral-norm.tol=1e-6"]
     assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
@@ -51,6 +53,22 @@ def test_json_equals_that_of_the_python_call(net, tmp_path, capsys):
     one, other = (without_times(load(tmp_path / f"{name}.json")) for name in "ab")
     assert_alike(one, other)
     assert str(report) in out
+
+
+def test_weights_that_were_left_out_are_told(net, tmp_path, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    files = ["--json", str(tmp_path / "a.json"), "--out", str(tmp_path / "a.html")]
+    assert main([*arguments, *files]) == 0
+    out = capsys.readouterr().out
+    [caution] = load(tmp_path / "a.json")["extras"]["cautions"]
+    assert caution.startswith("No --weights were given: the parameters are as ")
+    assert caution in out
+    assert f"<h1>{caution}</h1>" in (tmp_path / "a.html").read_text()
+    weights = tmp_path / "weights.pt"
+    torch.save(namespace(net)["model"]().state_dict(), weights)
+    assert main([*arguments, "--weights", str(weights), *files]) == 0
+    assert "--weights" not in capsys.readouterr().out
+    assert "cautions" not in load(tmp_path / "a.json")["extras"]
 
 
 def measured(arguments: list[str], tmp_path: Path) -> dict[str, Any]:

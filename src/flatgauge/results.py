@@ -151,6 +151,11 @@ class Measurement:
         return max(self.uncertainty or 0.0, spread)
 
     @property
+    def caution(self) -> str:
+        """What must be known before the number is read, though it can be trusted."""
+        return self.details.get("caution", "")
+
+    @property
     def size(self) -> float:
         """What rounding is a share of: the value, or the parts that cancel in it."""
         layers = self.details.get("layers") or {}
@@ -193,7 +198,8 @@ class Measurement:
 class Report:
     """Measurements by the string that asked for each, and what belongs with them.
 
-    `extras` holds plain data for the page: spectra, landscapes, audits, comparisons.
+    `extras` holds plain data for the page: spectra, landscapes, audits, comparisons, and
+    `cautions`, sentences that must be read before the numbers.
     """
 
     measurements: dict[str, Measurement]
@@ -241,13 +247,24 @@ class Report:
         cells = [
             (key, one.shown, one.status.word) for key, one in self.measurements.items()
         ]
-        broken = [
-            f"{key}: {one.message}"
+        notes = [
+            f"{key}: {one.message if one.status is Status.FAILED else one.caution}"
             for key, one in self.measurements.items()
-            if one.status is Status.FAILED
+            if one.status is Status.FAILED or one.caution
         ]
-        broken += [self.extras["budget"]["text"]] if "budget" in self.extras else []
-        return "\n".join([head, table(("measure", "value", "status"), cells), *broken])
+        notes += [self.extras["budget"]["text"]] if "budget" in self.extras else []
+        notes += self.cautions
+        return "\n".join([head, table(self._head, cells), *notes])
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        bars = any(one.two_sided is not None for one in self.measurements.values())
+        return "measure", "value ± error of the solver" if bars else "value", "status"
+
+    @property
+    def cautions(self) -> list[str]:
+        """What must be known before any of the numbers is read."""
+        return list(self.extras.get("cautions", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

@@ -16,7 +16,6 @@ from support.pages import (
     strings,
 )
 
-from flatgauge.report.audit_table import movements
 from flatgauge.report.figures import figures
 from flatgauge.report.formatting import number
 from flatgauge.report.page import fragment, render
@@ -174,48 +173,90 @@ def test_the_headline_names_what_moved_and_what_did_not():
     assert "9" not in headline
 
 
-def test_the_sharpened_twin_counts_for_its_measure_alone():
+def test_the_sharpened_twin_counts_as_every_other_one():
     report = full()
     name = "hessian-spectral-norm"
     one = measurement(name, 2.0)
+    twin = {"adversarial": True, "change": "×1.02e+03"}
     report.extras["audit"]["rows"] = [
         audit_row(name, "node-rescale", False, 1.0, 1.0, "stays"),
+        audit_row(name, "layer-rescale", False, 1024.0, 1024.0, "moves") | twin,
         audit_row(REQUESTS[1], "node-rescale", True, 1.0, 1.0, "holds"),
     ]
     del report.extras["comparison"]
     plain = replace(report, measurements={name: one, **report.measurements}).to_dict()
-    headline, _ = verdict(plain)
-    assert headline.startswith("A twin built on purpose")
+    headline, sentences = verdict(plain)
+    assert f"{name} moved by a factor of 1,024" in headline
+    assert "normalized-sharpness did not move" in headline
+    assert any(one.startswith("A twin built on purpose") for one in sentences)
     text = Text(render(plain)).text
     assert f"{name} 2.000 ✓ exact moved ×1,024" in text
-    assert "did not move" not in headline
-
-
-def test_the_sharpened_twin_counts_for_what_moves_and_for_nothing_else():
-    plain = full().to_dict()
-    trace, still = REQUESTS[:2]
-    twin = plain["extras"]["audit"]["sharpened"]
-    assert movements(plain, on_purpose=True)[trace]["text"] == "×14.0"
-    for ratio in (2000.0, 1 / 2000):
-        twin["ratios"] = {trace: ratio, still: 1.0000001}
-        found = movements(plain, on_purpose=True)
-        assert found[trace]["text"] == "×2,000"
-        assert not found[still]["moved"]
-    twin["ratios"] = {trace: None}
-    assert movements(plain, on_purpose=True)[trace]["text"] == "×14.0"
+    assert "layer-rescale (on purpose)" in text
 
 
 def test_what_was_not_claimed_is_never_said_to_hold():
     report = full()
+    row = audit_row(REQUESTS[0], "node-rescale", False, 1.0, 1.0, "stays")
     report.extras["audit"] = {
-        "rows": [audit_row(REQUESTS[0], "node-rescale", False, 1.0, 1.0, "stays")],
+        "rows": [row],
         "function_change": {},
         "sharpened": None,
+        "untried": "this network has no rescaling",
     }
     del report.extras["comparison"]
     text = Text(render(report.to_dict())).text
-    assert "no move seen" in text
+    assert "not tried on purpose, none claimed" in text
+    assert "no move seen" not in text
+    assert "Random elements alone were tried: this network has no rescaling." in text
     assert "did not move" not in text.split("Audit:")[0]
+    report.extras["audit"]["rows"] = [row | {"adversarial": True}]
+    text = Text(render(report.to_dict())).text
+    assert "no move seen, none claimed" in text
+
+
+def test_logarithms_move_by_a_difference():
+    report = full()
+    row = audit_row(REQUESTS[0], "node-rescale", False, 0.03, 1.0, "moves")
+    report.extras["audit"]["rows"] = [row | {"change": "-3.51"}]
+    report.extras["measures"][REQUESTS[0]]["logarithmic"] = True
+    for one in report.extras["comparison"]["reports"].values():
+        one["extras"]["measures"][REQUESTS[0]]["logarithmic"] = True
+    headline, _ = verdict(report.to_dict())
+    assert "moved by −3.51, which is a difference of logarithms" in headline
+    assert "moved −3.51" in Text(render(report.to_dict())).text
+
+
+@pytest.mark.parametrize(
+    ("uncertainties", "words"),
+    [
+        ([None, None], "All 2 numbers can be quoted: exact up to rounding."),
+        ([0.1, None], "quoted: 1 exact up to rounding, 1 with their uncertainty."),
+        ([0.1, 0.2], "All 2 numbers can be quoted: each with its uncertainty."),
+        ([0.1], "The number can be quoted: with its uncertainty."),
+    ],
+)
+def test_an_uncertainty_is_promised_only_where_there_is_one(uncertainties, words):
+    found = {
+        f"m{place}": measurement("hessian-trace", 1.0, uncertainty=one)
+        for place, one in enumerate(uncertainties)
+    }
+    assert words in verdict(Report(found, provenance()).to_dict())[0]
+
+
+def test_cautions_come_first():
+    one = measurement("hessian-trace", 0.0, details={"caution": "it was clipped."})
+    report = Report({"a": one}, provenance(), {"cautions": ["No weights were given."]})
+    headline, sentences = verdict(report.to_dict())
+    assert headline == "No weights were given."
+    assert "a: it was clipped." in sentences
+    assert str(report).endswith("a: it was clipped.\nNo weights were given.")
+
+
+def test_what_was_not_measured_alike_comes_first():
+    report = full()
+    unlike = {"what": "data", "text": "The data differ.", "decisive": True}
+    report.extras["comparison"]["unlike"] = [unlike]
+    assert verdict(report.to_dict())[0] == "The data differ."
 
 
 def test_a_violated_claim_comes_first():

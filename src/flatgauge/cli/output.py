@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from flatgauge.cli.settings import Settings
     from flatgauge.results import Report, Status
 
+UNTRAINED = (
+    "No --weights were given: the parameters are as {model} returned them, at random unless "
+    "it loads some itself."
+)
+"""Which a random network does not say itself."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -48,6 +53,10 @@ def deliver(
     Raises:
         NotConvergedError: under --strict.
     """
+    if settings.weights is None and "comparison" not in report.extras:
+        caution = UNTRAINED.format(model=settings.model)
+        report = report.with_extras(cautions=[*report.cautions, caution])
+        print(caution)
     if settings.strict:
         for key, one in report.measurements.items():
             if not one.status.trusted:

@@ -39,7 +39,7 @@ def audit_figure(audit: Plain) -> Figure:
             group = "violated" if row["verdict"] == Verdict.VIOLATED else group
             height = len(measures) - place - 0.22 - 0.55 * (index + 0.5) / len(own)
             low, high = row["ratio_min"], row["ratio_max"]
-            kind = kind_label(row["kind"], row["exact"])
+            kind = kind_label(row["kind"], row["exact"], row.get("adversarial", False))
             ends = f"{factor(low)} to {factor(high)}"
             note = f"{plot_text(measure)}<br>{plot_text(kind)}: {ends}"
             trace = traces[group]
