@@ -256,3 +256,39 @@ def test_unconverged_numbers_exit_with_one_under_strict(net, tmp_path, capsys):
     assert error.startswith("flatgauge: hessian-spectral-norm:")
     assert error.count("\n") == 1
     assert not (tmp_path / "a.json").exists()
+
+
+def test_json_on_standard_output_is_alone(net, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    for spelled in (["--json", "-"], ["--json=-"]):
+        assert main([*arguments, *spelled]) == 0
+        streams = capsys.readouterr()
+        found = fg.Report.from_dict(json.loads(streams.out))
+        assert "hessian-trace" in found
+        assert "hessian-trace" in streams.err
+    assert main(arguments) == 0
+    assert "hessian-trace" in capsys.readouterr().out
+
+
+def test_the_list_as_json(capsys):
+    assert main(["list", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(found) == [one.name for one in fg.list_measures()]
+    assert found["normalized-sharpness"]["options"]["lam"] == 0.5
+    assert "node-rescale" in found["normalized-sharpness"]["invariant_to"]
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"flatgauge {fg.__version__}\n"
+    assert main(["--help"]) == 0
+    assert "parametrization" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["found.csv", "found.tex", "found", "found.html"])
+def test_out_goes_by_its_ending(net, tmp_path, name):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    assert main([*arguments, "--out", str(tmp_path / name)]) == 0
+    begins = {"csv": "measure,value", "tex": r"\begin{table}"}
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert text.strip().startswith(begins.get(name.partition(".")[2], "<!doctype"))

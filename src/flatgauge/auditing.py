@@ -11,6 +11,7 @@ from typing import Any
 
 from flatgauge.adversary import Sharpened, sharpened
 from flatgauge.errors import FlatgaugeError
+from flatgauge.exports import Tabular
 from flatgauge.judging import AuditRow, Case, judge, ratio_of
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
@@ -30,7 +31,7 @@ LEFT_OUT = "no twin was made sharper on purpose, since sharpen_by= is None"
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Tabular):
     """What moved and what did not, on this very network.
 
     `base` is what was measured before anything moved. `function_change` is the largest
@@ -67,6 +68,21 @@ class Audit:
             "sharpened": self.sharpened,
             "untried": self.untried,
         }
+
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.report.to_dict()
+
+    def sentence(self) -> str:
+        """What was moved, on what and with what, as a paper says it."""
+        return (
+            "How far each measure moves where the parameters change and the function does "
+            f"not. {self.base.sentence()}"
+        )
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A verdict for each measure and kind of symmetry."""
+        return ("Measure", "Symmetry", "Verdict"), self._cells()
 
     def __str__(self) -> str:
         return "\n".join(filter(None, [table(self._head, self._cells()), self._twin()]))

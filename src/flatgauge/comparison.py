@@ -10,11 +10,12 @@ from typing import Any
 
 from flatgauge.alike import Unlike, differences, in_common
 from flatgauge.errors import OptionError, UnlikeWarning
+from flatgauge.exports import Tabular
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
-from flatgauge.results import Measurement, Report
+from flatgauge.results import Measurement, Report, measured_with
 from flatgauge.run import claims_of, measure
 from flatgauge.tables import format_value, html_table, table
 from flatgauge.vocabulary import Kind, Status
@@ -50,7 +51,7 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Several checkpoints under the same measures.
 
     `text` says what was compared, and `unlike` in what they were not measured alike.
@@ -81,6 +82,27 @@ class Comparison:
     def report(self) -> Report:
         """The first checkpoint's report with the comparison: it has the page of all."""
         return self.reports[self.names[0]].with_extras(comparison=self.to_dict())
+
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.report().to_dict()
+
+    def sentence(self) -> str:
+        """What was compared, on what and with what, as a paper says it."""
+        first = self.reports[self.names[0]]
+        return f"{self.text} {first.provenance.sentence()} {measured_with(first)}"
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A column for each checkpoint, and the flattest where that is known."""
+        cells = [
+            (
+                row.measure,
+                *(self.reports[name][row.measure].quoted for name in self.names),
+                (row.flatter or "") if row.significant else "",
+            )
+            for row in self.comparison_rows
+        ]
+        return ("Measure", *self.names, "Flatter"), cells
 
     def __str__(self) -> str:
         return "\n".join([table(self._head, self._cells()), *self._notes()])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED
+from flatgauge.cli.output import INTERRUPTED, json_alone
 from flatgauge.cli.standalone import app
 from flatgauge.errors import FlatgaugeError, NotConvergedError
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Greek letters become question marks where the encoding has none (Windows' files).
         sys.stdout.reconfigure(errors="replace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), json_alone(given):
             if not debug:
                 warnings.showwarning = _show_warning
             code = app(given, prog_name="flatgauge", standalone_mode=False)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from flatgauge.report.answer import compared
 from flatgauge.report.audit_table import movements
 from flatgauge.report.formatting import factor, finite, listed, number, shorten
 from flatgauge.report.sections import catalogue, measured
 from flatgauge.results import Measurement, Plain
-from flatgauge.vocabulary import Kind, Verdict
+from flatgauge.vocabulary import Verdict
 
 
 def verdict(report: Plain) -> tuple[str, list[str]]:
     """The headline, and the sentences below it."""
-    found = [_audit(report), _comparison(report), _trust(report)]
+    found = [compared(report), _audit(report), _trust(report)]
     sentences = [one for group in found for one in group] or _extras(report)
     sentences = [*_cautions(report), *sentences]
     if not sentences:
@@ -87,28 +86,6 @@ def _sharpened(sharpened: Plain | None) -> list[str]:
         f"Hessian; its outputs differ by {number(sharpened['output_change'], 2)}, "
         "relatively."
     ]
-
-
-def _comparison(report: Plain) -> list[str]:
-    comparison = report["extras"].get("comparison")
-    if not comparison:
-        return []
-    rows = [row for row in comparison["rows"] if row["flatter"] and row["significant"]]
-    if not rows:
-        return ["No difference between the checkpoints is larger than its error bars."]
-    solid = [row for row in rows if Kind.NODE_RESCALE in row["invariant_to"]]
-    sentences = [_flatter(rows, "measures whose difference exceeds its error bars")]
-    if solid and len(solid) < len(rows):
-        sentences.append(
-            _flatter(solid, "of them that rescaling neurons cannot change")
-        )
-    return sentences
-
-
-def _flatter(rows: list[Plain], what: str) -> str:
-    [(winner, votes)] = Counter(row["flatter"] for row in rows).most_common(1)
-    count = f"all {len(rows)}" if votes == len(rows) else f"{votes} of {len(rows)}"
-    return f"“{shorten(winner)}” is flatter by {count} {what}."
 
 
 def _trust(report: Plain) -> list[str]:
