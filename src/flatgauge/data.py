@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from flatgauge.arrays import as_tensors
 from flatgauge.errors import DataError
 from flatgauge.memory import memory_budget
 from flatgauge.nested import made_of_tensors, map_nested, tensors_in
@@ -62,7 +63,7 @@ class Batches:
         dtype: torch.dtype,
         any_batch: bool,
     ):
-        self.source = _source(data, batch_size, any_batch)
+        self.source = _source(as_tensors(data), batch_size, any_batch)
         self.device = device
         self.dtype = dtype
         self.any_batch = any_batch

@@ -47,3 +47,7 @@ class NotConvergedError(FlatgaugeError):
 
 class SymmetryError(FlatgaugeError):
     """A symmetry was asked for that the network does not have, or could not be proved."""
+
+
+class UnlikeWarning(UserWarning):
+    """Numbers that were not measured alike are put side by side."""

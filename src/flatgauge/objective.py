@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches, ChosenSamples, Part
+from flatgauge.displays import Displayed
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
@@ -38,7 +39,7 @@ LossLike = str | Loss | Callable[[Any, Any], Tensor]
 OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 
-class Objective(Readings):
+class Objective(Readings, Displayed):
     """L(θ): the mean loss of a model over data, as a function of its parameters.
 
     The model is copied, so yours is never touched and may go on training. A batch

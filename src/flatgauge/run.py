@@ -24,6 +24,7 @@ from flatgauge.errors import (
     OutOfMemoryError,
     ProcessGroupError,
 )
+from flatgauge.fingerprints import data_fingerprint
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once_per_network
@@ -171,6 +172,7 @@ def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
             "formula": info.formula,
             "reference": info.reference,
             "flatter": info.flatter,
+            "logarithmic": info.logarithmic,
             "invariant_to": sorted(claims_of(one)),
         }
     return entries
@@ -261,6 +263,8 @@ def describe(objective: Objective, seed: int) -> Provenance:
         coupled=objective.coupled,
         batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
         processes=objective.ranks.count,
+        data=data_fingerprint(objective),
+        precision=objective.precision,
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED
+from flatgauge.cli.output import INTERRUPTED, json_alone
 from flatgauge.cli.processes import place, speaks
 from flatgauge.cli.settings import TOGETHER
 from flatgauge.cli.standalone import app
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Greek letters become question marks where the encoding has none (Windows' files).
         sys.stdout.reconfigure(errors="replace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), json_alone(given):
             if not debug:
                 warnings.showwarning = _show_warning
             code = app(given, prog_name="flatgauge", standalone_mode=False)

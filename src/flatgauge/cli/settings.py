@@ -52,8 +52,13 @@ LOSS = typer.Option(
     help="cross-entropy, mse or normalized-cross-entropy.",
     autocompletion=_named(["cross-entropy", "mse", "normalized-cross-entropy"]),
 )
-OUT = typer.Option(help="Write the page here (HTML).", show_default=False)
-JSON = typer.Option("--json", help="Write the results here.", show_default=False)
+OUT = typer.Option(
+    help="Write the page here (.html), a table (.csv, .tex) or the figures (.svg, .png).",
+    show_default=False,
+)
+JSON = typer.Option(
+    "--json", help="Write the results here; - is standard output.", show_default=False
+)
 DEVICE = typer.Option(
     help="Where to compute; the model's own device if left out.", show_default=False
 )

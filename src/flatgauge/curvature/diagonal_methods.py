@@ -56,11 +56,9 @@ def exact_diagonal(objective: Objective) -> Params:
     Where positive and negative shares cancel to within rounding of their sum, the entry
     is 0: that rule is equivariant under rescaling, which a threshold on |h| is not.
     """
-    loss = objective.loss
-    signed = isinstance(loss, RowLoss) and not loss.convex
-    squares = SquaredGradients(objective, signed=signed)
-    columns = squares.loss.hessian_columns
-    plus, minus = squares.parts(lambda rows: by_slot(rows, *columns(rows)))
+    loss = row_loss(objective.loss, "per-sample derivatives need")
+    squares = SquaredGradients(objective, signed=not loss.convex)
+    plus, minus = squares.parts(lambda rows: by_slot(rows, *loss.hessian_columns(rows)))
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)

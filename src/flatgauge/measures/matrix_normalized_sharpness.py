@@ -58,6 +58,12 @@ def matrix_normalized_sharpness(
             "told from zero, and the uncertainty holds what their roots may be: raise "
             "probes=."
         )
+    caution = {}
+    if all(traces.mean[name] < 0 for name, norm in norms.items() if norm):
+        caution["caution"] = (
+            "the trace of every tensor is negative here and was clipped to 0, so that this "
+            "0 says nothing about flatness: train further, or use curvature='ggn'."
+        )
     error = found.error
     if error is not None and not traces.samples:
         error = shown(error, found.value, objective.dtype)
@@ -74,6 +80,7 @@ def matrix_normalized_sharpness(
             "clipped_tensors": [n for n, trace in traces.mean.items() if trace < 0],
             "vanishing_tensors": found.vanishing,
             "method": traces.method,
+            **caution,
         },
         objective.loss.name,
     )

@@ -280,7 +280,7 @@ def _error(objective: Objective, params: Params) -> float:
     """The share of samples whose class does not have the one highest score."""
 
     def wrong(batch: Batch) -> int:
-        rows = class_rows(*objective.evaluate(params, batch))
+        rows = class_rows(*objective.evaluate(params, batch), objective.loss.ignored)
         scores = rows.outputs
         own = scores.gather(1, rows.targets[:, None])
         # Ties and NaN count as errors.

@@ -26,6 +26,7 @@ from flatgauge.draws import while_time_lasts
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
+from flatgauge.losses import NormalizedCrossEntropy
 from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
@@ -92,7 +93,7 @@ class Workbench:
             return self.objective
         if not loss.classification or output_layout(self.objective)[0] < 3:
             return self.objective
-        return self.objective.with_loss(NORMALIZED_LOSS)
+        return self.objective.with_loss(NormalizedCrossEntropy(loss.ignored))
 
     @once
     def hessian(self, objective: Objective) -> Hessian:

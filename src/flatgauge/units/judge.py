@@ -21,6 +21,7 @@ from flatgauge.data import Batch, map_batch, samples_in
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
+from flatgauge.losses.weighted_cross_entropy import WeightedCrossEntropy
 from flatgauge.nested import map_nested
 from flatgauge.ranks import ALONE, Ranks
 from flatgauge.units.likeness import (
@@ -105,16 +106,16 @@ class Judge:
         """Take note of one batch, its outputs and its targets."""
         outputs = map_nested(torch.detach, outputs)
         with _quiet():
+            first = self.loss.countings[0]
+            self._rows += first.rows(outputs, targets)
+            weight = first.weight(outputs, targets)
+            self._weight += weight
             if self.loss.plain is not None:
                 self._plain = self._plain and is_plain(
                     self.loss, outputs, targets, self.dtype
                 )
                 return
             self._wide = self._wide and is_wide(self.loss, outputs, targets, self.dtype)
-            first = self.loss.countings[0]
-            self._rows += first.rows(outputs, targets)
-            weight = first.weight(outputs, targets)
-            self._weight += weight
             self._alike = [
                 one for one in self._alike if one.weight(outputs, targets) == weight
             ]
@@ -170,8 +171,13 @@ class Judge:
         Raises:
             LossError: if it is a sum, or a mean with weights that are not known.
         """
+        if self.loss.plain is not None and self._plain:
+            plain = self.loss.plain
+            if not isinstance(plain, WeightedCrossEntropy):
+                return plain
+            return replace(plain, share=self._share(), function=self.loss.function)
         if self.loss.plain is not None:
-            return self.loss.plain if self._plain else replace(self.loss, plain=None)
+            return replace(self.loss, plain=None)
         with _quiet():
             mixed = self._pool.samples()
             if mixed is not None:
@@ -185,15 +191,18 @@ class Judge:
         # The last of those that are the same is the simplest: samples need no wait for
         # the device, so that a pass can be recorded.
         counting = alike[-1] if possible[0] in self._alike else possible[0]
-        weighted = counting.weights is not None and self._weight > 0
         return replace(
             self.loss,
             countings=(counting,),
-            share=self._rows / self._weight if weighted else 1.0,
+            share=1.0 if counting.weights is None else self._share(),
             wide=self._wide,
             rounding=self._rounding(),
             settled=True,
         )
+
+    def _share(self) -> float:
+        """Rows over weights: what a mean over the data is multiplied by to be of rows."""
+        return self._rows / self._weight if self._weight > 0 else 1.0
 
     def _rounding(self) -> float:
         """Of the second derivatives, as a share of their size; 0 where they are 0."""
