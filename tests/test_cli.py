@@ -124,6 +124,28 @@ def test_weights_are_loaded(net, tmp_path, suffix):
     assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_lightning_checkpoint_needs_no_code(net, tmp_path):
+    user = namespace(net)
+    module = user["Lit"](width=5)
+    state = {name: 2 * tensor for name, tensor in module.state_dict().items()}
+    content = {"state_dict": state, "hyper_parameters": {"width": 5, "unused": 1}}
+    torch.save({**content, "global_step": 10}, tmp_path / "last.ckpt")
+    arguments = [f"{net}:Lit", f"{net}:DataModule", "--weights"]
+    found = measured([*arguments, str(tmp_path / "last.ckpt")], tmp_path)
+    module.load_state_dict(state)
+    expected = fg.Objective(module, user["data"]()).value()
+    assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_saved_arguments_that_are_objects_are_not_made(net, tmp_path, capsys):
+    state = namespace(net)["Lit"](width=5).state_dict()
+    content = {"state_dict": state, "hyper_parameters": {"width": Path("five")}}
+    torch.save(content, tmp_path / "last.ckpt")
+    arguments = ["measure", f"{net}:Lit", f"{net}:data", "--weights"]
+    assert main([*arguments, str(tmp_path / "last.ckpt")]) == 2
+    assert "'width' in" in capsys.readouterr().err
+
+
 def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
     weights = {}
     for name, factor in (("one", 1.0), ("two", 1.5)):
