@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.runs import save_run
 from support.stored import assert_alike
 from support.users import namespace, net
 
@@ -260,3 +261,49 @@ def test_unconverged_numbers_exit_with_one_under_strict(net, tmp_path, capsys):
     assert error.startswith("flatgauge: hessian-spectral-norm:")
     assert error.count("\n") == 1
     assert not (tmp_path / "a.json").exists()
+
+
+def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
+    save_run(net, tmp_path / "ck", 4)
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    stored = tmp_path / "flatgauge-results"
+    for places in (["ck"], ["ck/*.pt"], [f"ck/net_{i}0.pt" for i in (2, 1, 4, 3)]):
+        files = ["--out", "page.html", "--json", "a.json"]
+        assert main([*command, *places, *files]) == 0, capsys.readouterr().err
+        series = load(tmp_path / "a.json")["extras"]["series"]
+        assert [point["step"] for point in series["points"]] == [10, 20, 30, 40]
+        # Only the first command measures.
+        times = {one: one.stat().st_mtime_ns for one in stored.iterdir()}
+        assert len(times) == 4
+        assert "4 checkpoints of one run" in (tmp_path / "page.html").read_text()
+        if places == ["ck"]:
+            before = times
+    assert times == before
+    assert "4 checkpoints, steps 10 to 40: " in capsys.readouterr().out
+
+
+def test_several_runs_are_named(net, tmp_path):
+    save_run(net, tmp_path / "a", 2)
+    save_run(net, tmp_path / "b", 2, growth=0.2)
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    assert main([*command, "slow=a", "fast=b/*.pt", "--json", "a.json"]) == 0
+    assert load(tmp_path / "a.json")["extras"]["series"]["runs"] == ["slow", "fast"]
+
+
+def test_names_of_lightning_s_checkpoints_have_equals_signs(net, tmp_path):
+    state = namespace(net)["model"]().state_dict()
+    for step in (5, 10):
+        torch.save({"state_dict": state}, tmp_path / f"epoch=0-step={step}.ckpt")
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    command += [f"epoch=0-step={step}.ckpt" for step in (5, 10)]
+    assert main([*command, "--json", "a.json"]) == 0
+    points = load(tmp_path / "a.json")["extras"]["series"]["points"]
+    assert [point["step"] for point in points] == [5, 10]
+
+
+def test_strict_is_for_every_checkpoint(net, tmp_path, capsys):
+    save_run(net, tmp_path / "ck", 2)
+    command = ["compare", f"{net}:model", f"{net}:data", "ck", "--strict"]
+    command += ["--measure", "hessian-spectral-norm[max_steps=1]"]
+    assert main(command) == 1
+    assert "net_10.pt, hessian-spectral-norm" in capsys.readouterr().err

@@ -124,6 +124,9 @@ CASES = [
     ("compare {net}:model {net}:data a={lacks} b={lacks}", "it lacks '0.weight'"),
     ("compare {net}:model {net}:data a={lacks} a={lacks}", "'a' was given twice"),
     ("compare {net}:model {net}:data {lacks} b={lacks}", "write NAME=WEIGHTS"),
+    ("compare {net}:model {net}:data gone.pt", "'gone.pt' were not found"),
+    ("compare {net}:model {net}:data {lacks}", "needs two checkpoints"),
+    ("compare {net}:model {net}:data {lacks} {extra}", "has 'head.weight'"),
     (
         "compare {net}:model {net}:data a={lacks} b={lacks} --weights {lacks}",
         "drop --weights",

@@ -13,8 +13,8 @@ from flatgauge.checkpoints.names import Found, flattened, plain_name, prefixes, 
 from flatgauge.checkpoints.reading import read
 from flatgauge.errors import ModelError
 
-STEPS = ("global_step", "step", "iteration", "iter", "epoch")
-"""What trainers call their progress, the finest first."""
+STEPS = ("global_step", "step", "iteration", "iter")
+"""What trainers call their progress."""
 
 
 class LeftOutWarning(UserWarning):

@@ -44,22 +44,31 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
         settings: the arguments.
         weights: a file to load, instead of `settings.weights`.
     """
+    return load_objective(settings, weights)[0]
+
+
+def load_objective(
+    settings: Settings, weights: Path | None
+) -> tuple[Objective, int | None]:
+    """The same, with the step that was saved with the weights."""
     chosen = weights or settings.weights
     model = build_model(settings, chosen)
-    if chosen is not None:
-        load_weights(model, chosen, settings.key)
+    step = None if chosen is None else load_weights(model, chosen, settings.key)
     data, batch_size = load_data(settings)
-    return Objective(
-        model,
-        data,
-        loss_of(settings),
-        batch_size=batch_size,
-        device=_device(settings.device),
-        dtype=_dtype(settings.dtype),
-        mode=settings.mode,
-        derivatives=settings.derivatives,
-        memory=settings.memory,
-    )
+    keywords = objective_keywords(settings)
+    return Objective(model, data, batch_size=batch_size, **keywords), step
+
+
+def objective_keywords(settings: Settings) -> dict[str, Any]:
+    """What an objective is made with, beside model and data."""
+    return {
+        "loss": loss_of(settings),
+        "device": _device(settings.device),
+        "dtype": _dtype(settings.dtype),
+        "mode": settings.mode,
+        "derivatives": settings.derivatives,
+        "memory": settings.memory,
+    }
 
 
 def build_model(settings: Settings, weights: Path | None) -> nn.Module:

@@ -12,6 +12,7 @@ from flatgauge.report.figures import figures, landscape_groups
 from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
+from flatgauge.report.series import series_content
 from flatgauge.report.verdict import verdict
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind
@@ -31,6 +32,12 @@ def render(report: Plain) -> str:
     Raises:
         FlatgaugeError: if jinja2 or plotly is not installed.
     """
+    if "series" in report["extras"]:
+        return (
+            _environment()
+            .get_template("series.html")
+            .render(**series_content(report), style=_read("style.css"))
+        )
     drawn = figures(report)
     return (
         _environment()
