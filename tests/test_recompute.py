@@ -103,7 +103,8 @@ class Kept:
     """A tensor that a graph holds on to."""
 
     def __init__(self, tensor):
-        self.tensor = tensor
+        # Not the tensor itself, which leads back to the graph.
+        self.tensor = tensor.data
 
 
 def test_activations_are_not_kept():

@@ -139,7 +139,7 @@ class Objective(Readings, Displayed):
         self.facts: Facts = {}
         self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
-        self._survey(loss)
+        self.shares = self._survey(loss).shares
         batches.offset = sum(self.shares[: self.ranks.rank])
         batches.hold_from_now_on(self.memory)
         self._check_sound(model)
@@ -267,7 +267,9 @@ class Objective(Readings, Displayed):
         changed = self._clone()
         changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
-        changed._count(changed._mean(self.loss, 0))
+        seen = changed._mean(self.loss, 0)
+        changed._count(seen)
+        changed.shares = seen.shares
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -325,17 +327,17 @@ class Objective(Readings, Displayed):
 
         return MeanLoss.of(self.ranks.gathered(self.ranks.together(own)))
 
-    def _survey(self, loss: LossLike) -> None:
+    def _survey(self, loss: LossLike) -> MeanLoss:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
         given = resolve_loss(loss)
         found = survey(self._mean, given, self.network, self.parameters, self.ranks)
         self.loss, self.coupled, seen = found
         self._count(seen)
+        return seen
 
     def _count(self, seen: MeanLoss) -> None:
         self._value: float | None = seen.value
         self.batch_sizes, self.sample_count = seen.sizes, seen.rows
-        self.shares = seen.shares
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""

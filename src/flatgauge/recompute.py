@@ -24,6 +24,7 @@ from flatgauge.vectors import graph_nodes
 
 PLAIN = (bool, int, float, complex, str, torch.dtype, torch.device, type(None))
 """What a block may be given beside tensors: it does not change between two calls."""
+EMPTY = torch.empty(0)
 # A block as a function of floating tensors.
 Call = Callable[..., tuple[Tensor, ...]]
 
@@ -96,7 +97,12 @@ class _Forward:
             # Second derivatives of torch's own are slow or missing.
             with OwnConvolutions(), OwnLayerNorms():
                 outputs = functional_call(self.bare, prefixed, arguments, keywords)
-            layout[:] = [outputs]
+            # Without tensors, which would keep their graph.
+            layout[:] = [
+                map_leaves(
+                    lambda leaf: EMPTY if isinstance(leaf, Tensor) else leaf, outputs
+                )
+            ]
             return tuple(one for one in leaves(outputs) if isinstance(one, Tensor))
 
         def checked(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -156,7 +162,8 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad():
             outputs = checked(*map(_leaf, inputs))
         ctx.mark_non_differentiable(*(one for one in outputs if not _floating(one)))
-        return tuple(one.detach() for one in outputs)
+        # Not detach(), whose result keeps the graph for forward derivatives.
+        return tuple(one.data for one in outputs)
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
