@@ -15,7 +15,7 @@ from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.nested import tensors_in
-from flatgauge.placement import chosen_parameters, placement
+from flatgauge.placement import check_whole, chosen_parameters, placement
 from flatgauge.ranks import Ranks
 from flatgauge.recompute import blocks_of, recomputed
 from flatgauge.vectors import Params, graph_nodes
@@ -57,6 +57,7 @@ class Network:
                 "model= is DataParallel, which replaces parameters itself: pass "
                 "model.module."
             )
+        check_whole(model)
         wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
         # Which gives the first process's buffers to all at every call.
         self._one_for_all = wrapped and model.broadcast_buffers
