@@ -292,3 +292,21 @@ def test_out_goes_by_its_ending(net, tmp_path, name):
     begins = {"csv": "measure,value", "tex": r"\begin{table}"}
     text = (tmp_path / name).read_text(encoding="utf-8")
     assert text.strip().startswith(begins.get(name.partition(".")[2], "<!doctype"))
+
+
+def test_the_path_of_checkpoints_is_a_landscape(net, tmp_path):
+    paths = []
+    for place in range(3):
+        random = torch.Generator().manual_seed(place)
+        state = {
+            name: tensor + torch.randn(tensor.shape, generator=random).to(tensor)
+            for name, tensor in namespace(net)["model"]().state_dict().items()
+        }
+        paths.append(tmp_path / f"{place}.pt")
+        torch.save(state, paths[-1])
+    given = [word for path in paths for word in ("--path", str(path))]
+    arguments = ["landscape", f"{net}:model", f"{net}:data", "--points", "3", *given]
+    assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
+    [found] = load(tmp_path / "a.json")["extras"]["landscapes"]
+    assert found["names"] == ["0.pt", "1.pt", "2.pt"]
+    assert found["explained"] == pytest.approx(1.0)

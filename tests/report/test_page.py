@@ -111,12 +111,15 @@ def test_hostile_strings_are_escaped(hostile):
             },
             "landscapes": [
                 {
-                    **plain["extras"]["landscapes"][0],
+                    **one,
                     "title": hostile,
-                    "labels": [hostile],
+                    "labels": [hostile] * len(one["axes"]),
                     "kind": hostile,
                     "normalize": hostile,
+                    "path": [[0.0, 0.0], [0.5, 0.5]],
+                    "names": [hostile, hostile],
                 }
+                for one in plain["extras"]["landscapes"]
             ],
             "spectrum": {**plain["extras"]["spectrum"], "message": hostile},
             "symmetries": {"dimension": 1, "text": hostile},

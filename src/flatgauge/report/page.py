@@ -10,11 +10,12 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.report.answer import paper_sentence
 from flatgauge.report.audit_table import audit_matrix
 from flatgauge.report.drawing import NARROW, svg
-from flatgauge.report.figures import figures, landscape_groups
+from flatgauge.report.figures import figures
 from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
 from flatgauge.report.mathml import mathml
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
+from flatgauge.report.slices import landscape_groups, surfaces
 from flatgauge.report.verdict import verdict
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind
@@ -40,6 +41,7 @@ def render(report: Plain) -> str:
         .render(
             **_content(report),
             figures=_drawn(report),
+            surfaces=surfaces(report["extras"].get("landscapes") or []),
             style=_read("style.css"),
             script=_read("script.js"),
         )
