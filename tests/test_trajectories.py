@@ -145,7 +145,9 @@ def test_losses_are_those_of_the_points_in_the_plane():
     runs = checkpoints(3)
     found = fg.trajectory(runs, points=3)
     steps = torch.stack([flat(one) - flat(runs[-1]) for one in runs[:-1]])
-    basis = torch.linalg.solve(torch.tensor(found.path[:-1]).double(), steps)
+    basis = torch.linalg.solve(
+        torch.tensor(found.path[:-1], dtype=torch.float64), steps
+    )
     for row, x in enumerate(found.axes[0]):
         for column, y in enumerate(found.axes[1]):
             point = flat(runs[-1]) + x * basis[0] + y * basis[1]

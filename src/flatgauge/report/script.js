@@ -31,7 +31,7 @@
     const place = (u, v, z) => {
       const x = u - 0.5, y = v - 0.5;
       const side = x * cosine - y * sine, depth = x * sine + y * cosine;
-      return [size * (0.5 + 0.62 * side), size * (0.4 + 0.62 * (depth * steep - (z - 0.5) * 0.8 * level)), depth];
+      return [size * (0.5 + 0.6 * side), size * (0.36 + 0.5 * (depth * steep - (z - 0.5) * 0.7 * level)), depth];
     };
     const rows = heights.length - 1, columns = heights[0].length - 1;
     const pieces = [];
