@@ -126,10 +126,7 @@ def demonstrate(progress: Progress | None = None) -> Demonstration:
     checked = audit(first, elements=2, spread=1.0)
     say("drawing spectrum and landscape", 4, 5)
     density = spectral_density(first, probes=3, steps=40)
-    slices = [
-        landscape(one, normalize="layer", points=31).to_dict() | {"title": name}
-        for name, one in objectives.items()
-    ]
+    slices = landscape(objectives, normalize="layer", points=31).to_list()
     report = checked.report.with_extras(
         comparison=comparison.to_dict(),
         spectrum=spectrum_data(density),
