@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flatgauge.errors import ModelError, OptionError
-from flatgauge.symmetry.maps.chain import with_parameters
 from flatgauge.vectors import Params, generator
+from papers.points import with_parameters
 
 Values = list[float]
 WARM_UP = 3

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.runs import save_run
 from support.stored import assert_alike
 from support.users import namespace, net
 
@@ -140,6 +141,28 @@ def test_weights_are_loaded(net, tmp_path, suffix):
     model.load_state_dict(state)
     expected = fg.Objective(model, namespace(net)["data"]()).value()
     assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_lightning_checkpoint_needs_no_code(net, tmp_path):
+    user = namespace(net)
+    module = user["Lit"](width=5)
+    state = {name: 2 * tensor for name, tensor in module.state_dict().items()}
+    content = {"state_dict": state, "hyper_parameters": {"width": 5, "unused": 1}}
+    torch.save({**content, "global_step": 10}, tmp_path / "last.ckpt")
+    arguments = [f"{net}:Lit", f"{net}:DataModule", "--weights"]
+    found = measured([*arguments, str(tmp_path / "last.ckpt")], tmp_path)
+    module.load_state_dict(state)
+    expected = fg.Objective(module, user["data"]()).value()
+    assert found["provenance"]["loss_value"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_saved_arguments_that_are_objects_are_not_made(net, tmp_path, capsys):
+    state = namespace(net)["Lit"](width=5).state_dict()
+    content = {"state_dict": state, "hyper_parameters": {"width": Path("five")}}
+    torch.save(content, tmp_path / "last.ckpt")
+    arguments = ["measure", f"{net}:Lit", f"{net}:data", "--weights"]
+    assert main([*arguments, str(tmp_path / "last.ckpt")]) == 2
+    assert "'width' in" in capsys.readouterr().err
 
 
 def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
@@ -310,3 +333,49 @@ def test_the_path_of_checkpoints_is_a_landscape(net, tmp_path):
     [found] = load(tmp_path / "a.json")["extras"]["landscapes"]
     assert found["names"] == ["0.pt", "1.pt", "2.pt"]
     assert found["explained"] == pytest.approx(1.0)
+
+
+def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
+    save_run(net, tmp_path / "ck", 4)
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    stored = tmp_path / "flatgauge-results"
+    for places in (["ck"], ["ck/*.pt"], [f"ck/net_{i}0.pt" for i in (2, 1, 4, 3)]):
+        files = ["--out", "page.html", "--json", "a.json"]
+        assert main([*command, *places, *files]) == 0, capsys.readouterr().err
+        series = load(tmp_path / "a.json")["extras"]["series"]
+        assert [point["step"] for point in series["points"]] == [10, 20, 30, 40]
+        # Only the first command measures.
+        times = {one: one.stat().st_mtime_ns for one in stored.iterdir()}
+        assert len(times) == 4
+        assert "4 checkpoints of one run" in (tmp_path / "page.html").read_text()
+        if places == ["ck"]:
+            before = times
+    assert times == before
+    assert "4 checkpoints, steps 10 to 40: " in capsys.readouterr().out
+
+
+def test_several_runs_are_named(net, tmp_path):
+    save_run(net, tmp_path / "a", 2)
+    save_run(net, tmp_path / "b", 2, growth=0.2)
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    assert main([*command, "slow=a", "fast=b/*.pt", "--json", "a.json"]) == 0
+    assert load(tmp_path / "a.json")["extras"]["series"]["runs"] == ["slow", "fast"]
+
+
+def test_names_of_lightning_s_checkpoints_have_equals_signs(net, tmp_path):
+    state = namespace(net)["model"]().state_dict()
+    for step in (5, 10):
+        torch.save({"state_dict": state}, tmp_path / f"epoch=0-step={step}.ckpt")
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    command += [f"epoch=0-step={step}.ckpt" for step in (5, 10)]
+    assert main([*command, "--json", "a.json"]) == 0
+    points = load(tmp_path / "a.json")["extras"]["series"]["points"]
+    assert [point["step"] for point in points] == [5, 10]
+
+
+def test_strict_is_for_every_checkpoint(net, tmp_path, capsys):
+    save_run(net, tmp_path / "ck", 2)
+    command = ["compare", f"{net}:model", f"{net}:data", "ck", "--strict"]
+    command += ["--measure", "hessian-spectral-norm[max_steps=1]"]
+    assert main(command) == 1
+    assert "net_10.pt, hessian-spectral-norm" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def files(folder: Path, net: str) -> dict[str, str]:
         "lacks": {name: state[name] for name in rest},
         "extra": {**state, "head.weight": torch.zeros(1)},
         "shape": {**state, first: torch.zeros(1, 1)},
-        "nested": {"epoch": 3, "state_dict": state},
+        "twice": {"model": state, "ema": state, "optimizer": {"exp_avg": state}},
         "list": [1, 2],
         "code": {"weights": Payload()},
     }
@@ -41,6 +41,7 @@ def files(folder: Path, net: str) -> dict[str, str]:
     for name in ("garbage.pt", "garbage.safetensors"):
         (folder / name).write_bytes(b"not a checkpoint")
         paths[name] = str(folder / name)
+    (folder / "empty").mkdir()
     (folder / "no_report.json").write_text('{"schema": "other"}')
     (folder / "broken.json").write_text('{"schema": "flatgauge-report-1"}')
     (folder / "cut.json").write_text('{"schema": ')
@@ -72,9 +73,17 @@ CASES = [
     ("measure {net}:model {net}:data --weights {extra}", "has 'head.weight', which"),
     ("measure {net}:model {net}:data --weights {shape}", r"has shape \(1, 1\)"),
     (
-        "measure {net}:model {net}:data --weights {nested}",
-        "'epoch', 'state_dict' is no",
+        "measure {net}:model {net}:data --weights {twice}",
+        "in several places, 'model', 'ema': say which with --key",
     ),
+    (
+        "measure {net}:model {net}:data --weights {twice} --key teacher",
+        "no weights at 'teacher': it has 'ema', 'model'",
+    ),
+    ("measure {net}:model {net}:data --weights empty", "none of model.safetensors"),
+    ("measure hf: {net}:data", "names no folder: write hf:DIR"),
+    ("measure hf:empty {net}:data", "could not be opened as a Hugging Face folder"),
+    ("measure {net}:model texts.jsonl", "need a tokenizer: give MODEL as hf:DIR"),
     ("measure {net}:model {net}:data --weights {list}", "holds list, no state dict"),
     ("measure {net}:model {net}:data --weights {code}", "loading it could run code"),
     ("measure {net}:model {net}:data --weights {garbage.pt}", "garbage.pt' "),
@@ -115,6 +124,9 @@ CASES = [
     ("compare {net}:model {net}:data a={lacks} b={lacks}", "it lacks '0.weight'"),
     ("compare {net}:model {net}:data a={lacks} a={lacks}", "'a' was given twice"),
     ("compare {net}:model {net}:data {lacks} b={lacks}", "write NAME=WEIGHTS"),
+    ("compare {net}:model {net}:data gone.pt", "'gone.pt' were not found"),
+    ("compare {net}:model {net}:data {lacks}", "needs two checkpoints"),
+    ("compare {net}:model {net}:data {lacks} {extra}", "has 'head.weight'"),
     (
         "compare {net}:model {net}:data a={lacks} b={lacks} --weights {lacks}",
         "drop --weights",

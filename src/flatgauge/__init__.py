@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from flatgauge.adversary import sharpen as sharpen
     from flatgauge.auditing import Audit as Audit
     from flatgauge.auditing import audit as audit
+    from flatgauge.checkpoint_series import Series as Series
+    from flatgauge.checkpoint_series import series as series
     from flatgauge.comparison import Comparison as Comparison
     from flatgauge.comparison import compare as compare
     from flatgauge.curvature.diagonal import Diagonal as Diagonal
@@ -55,6 +57,7 @@ _HOMES = {
     "objective": ("Objective",),
     "results": ("Measurement", "Report", "Status"),
     "run": ("measure",),
+    "checkpoint_series": ("Series", "series"),
     "spectrum": ("measure_spectrum", "spectral_density", "top_eigenvalues"),
     "symmetry": ("Group", "scale_rule", "symmetries"),
     "trajectories": ("trajectory",),

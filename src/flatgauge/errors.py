@@ -37,6 +37,10 @@ class OutOfMemoryError(FlatgaugeError):
     """The device has too little memory, however little is held at a time."""
 
 
+class ProcessGroupError(FlatgaugeError):
+    """A process of several is missing, lost, or does something else than the others."""
+
+
 class NotConvergedError(FlatgaugeError):
     """Raised instead of returning an unconverged number, where that was asked for."""
 

@@ -51,7 +51,8 @@ class Provenance:
     batches were, such as "3 × 16, 1 × 2": other batches are another objective.
 
     `data` is a fingerprint of the samples (`flatgauge.fingerprints`), "" in files of
-    before it; `precision` is that of float32 products, "ieee" or "tf32".
+    before it; `precision` is that of float32 products, "ieee" or "tf32"; `processes`
+    measured it together.
     """
 
     flatgauge: str
@@ -74,6 +75,7 @@ class Provenance:
     batch_sizes: str = ""
     data: str = ""
     precision: str = "ieee"
+    processes: int = 1
 
     def sentence(self) -> str:
         """What a number was measured on and with, as a paper says it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.nested import tensors_in
-from flatgauge.placement import chosen_parameters, placement
+from flatgauge.placement import check_whole, chosen_parameters, placement
+from flatgauge.ranks import Ranks
+from flatgauge.recompute import blocks_of, recomputed
 from flatgauge.vectors import Params, graph_nodes
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -31,6 +34,7 @@ class Network:
         mode: "eval" or "train".
         params: a predicate on names; by default what requires gradients is chosen.
         forward: callable(model, batch) -> outputs, instead of our own call.
+        checkpoint: whether blocks are computed again where derivatives are taken.
     """
 
     def __init__(
@@ -42,16 +46,23 @@ class Network:
         mode: str,
         params: Callable[[str], bool] | None,
         forward: Forward | None,
+        checkpoint: bool = False,
     ):
         if not isinstance(model, nn.Module):
             raise ModelError(
                 f"model= is {type(model).__name__}: give a torch.nn.Module."
             )
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        if isinstance(model, nn.DataParallel):
             raise ModelError(
-                f"model= is {type(model).__name__}, which replaces parameters itself: "
-                "pass model.module."
+                "model= is DataParallel, which replaces parameters itself: pass "
+                "model.module."
             )
+        check_whole(model)
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+        # Which gives the first process's buffers to all at every call.
+        self._one_for_all = wrapped and model.broadcast_buffers
+        if wrapped:
+            model = model.module
         for name, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 what = f"'{name}' in model=" if name else "model="
@@ -77,6 +88,41 @@ class Network:
         self.parameters: Params = {name: own[name].detach() for name in chosen}
         self._bound = None if forward is None else _Bound(self.model, forward)
         self._watched: dict[int, str] = {}
+        self.checkpoint = checkpoint
+        self._blocks = blocks_of(self.model) if checkpoint else {}
+        settings: Any = getattr(self.model, "config", None)
+        if checkpoint and hasattr(settings, "use_cache"):
+            # Of keys and values, which blocks would hand on beside their outputs.
+            settings.use_cache = False
+
+    def share(self, ranks: Ranks) -> None:
+        """See that all processes have the same model.
+
+        Raises:
+            ModelError: naming what differs.
+        """
+        if ranks.count == 1:
+            return
+        if self._one_for_all:
+            for buffer in self.model.buffers():
+                buffer.copy_(ranks.given_by(0, buffer.cpu()))
+        first, *others = ranks.gathered(self._checksums())
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                both = first.keys() | other.keys()
+                name = min(n for n in both if first.get(n) != other.get(n))
+                raise ModelError(
+                    f"'{name}' is not the same on rank {rank} as on rank 0: give every "
+                    "process the same model and weights, or pass process_group=False."
+                )
+
+    def _checksums(self) -> dict[str, tuple[Any, ...]]:
+        """What tells models apart, by the name of a parameter or buffer."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return {
+            name: (name in self.parameters, str(tensor.dtype), *_checksum(tensor))
+            for name, tensor in named
+        }
 
     def model_at(self, params: Params) -> nn.Module:
         """A model of the user's class with these parameters, ready to train."""
@@ -98,6 +144,7 @@ class Network:
             mode=self.mode,
             params=set(names).__contains__,
             forward=self.forward,
+            checkpoint=self.checkpoint,
         )
 
     @contextmanager
@@ -119,6 +166,10 @@ class Network:
         finally:
             self._watched = {}
             self.model.requires_grad_(False)
+
+    def recomputing(self) -> AbstractContextManager[None]:
+        """Inside, blocks keep their inputs alone, where that was asked for."""
+        return recomputed(self._blocks)
 
     def _check_reach(self, outputs: Any) -> None:
         """Raises ModelError, naming a parameter that could not be replaced."""
@@ -190,6 +241,11 @@ class _Bound(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.function(self.model, batch)
+
+
+def _checksum(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return tuple(tensor.shape), zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def _set_mode(model: nn.Module, mode: str) -> None:

@@ -45,6 +45,28 @@ def fails():
 def leaves():
     raise SystemExit(5)
 
+class Lit(nn.Module):
+    # As a Lightning module is: its network is an attribute, its arguments were saved.
+    def __init__(self, width, lr=0.1):
+        super().__init__()
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, width), nn.Linear(width, 3)).double()
+
+    def forward(self, x):
+        return self.model(x)
+
+class DataModule:
+    # As Lightning calls one.
+    def prepare_data(self):
+        self.calls = ["prepare"]
+
+    def setup(self, stage):
+        self.calls.append(stage)
+
+    def train_dataloader(self):
+        assert self.calls == ["prepare", "fit"]
+        return loader()
+
 constant = 3
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED, deliver
+from flatgauge.cli.output import INTERRUPTED, deliver, kept_so_far
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import Settings, shared
 from flatgauge.errors import OptionError
@@ -65,6 +65,7 @@ def measure(
             # Without a limit an interrupt still returns what there is.
             budget=math.inf if budget is None else budget,
             resamples=resamples,
+            so_far=kept_so_far(settings),
         )
     print(report)
     deliver(report, settings)
@@ -110,29 +111,48 @@ def compare(
     settings: Settings,
     checkpoints: Annotated[
         list[str],
-        typer.Argument(help="NAME=WEIGHTS, two or more.", show_default=False),
+        typer.Argument(
+            help="NAME=WEIGHTS, two or more; or the files, folders or globs of a run, as "
+            "in 'ck/*.ckpt'; or NAME=GLOB for each of several runs.",
+            show_default=False,
+        ),
     ],
+    store: Annotated[
+        Path,
+        typer.Option(help="Where the results of a run's checkpoints are kept."),
+    ] = Path("flatgauge-results"),
 ) -> None:
     """Compare checkpoints of one model, with error bars.
+
+    Many checkpoints of a run become curves over its steps. Each result is stored when it
+    is there: after Ctrl-C or a crash the same command goes on.
 
     Example: flatgauge compare net.py:model net.py:data small=small.pt large=large.pt
     """
     if settings.weights is not None:
         raise OptionError("compare takes its weights as NAME=WEIGHTS: drop --weights.")
-    files = _checkpoints(checkpoints)
-    with ProgressBar() as progress:
-        from flatgauge.cli.loading import build_objective
-        from flatgauge.comparison import compare as run
+    from flatgauge.cli.runs import find_runs, measure_runs
 
-        found = run(
-            {name: build_objective(settings, path) for name, path in files.items()},
-            *settings.requests,
-            options=settings.options,
-            seed=settings.seed,
-            progress=progress,
-        )
-    print(found)
-    deliver(found.report(), settings)
+    runs = find_runs(checkpoints)
+    with ProgressBar() as progress:
+        if "" in runs or any(len(found) > 1 for found in runs.values()):
+            measured = measure_runs(settings, runs, store, progress)
+        else:
+            from flatgauge.cli.loading import build_objective
+            from flatgauge.comparison import compare as run
+
+            measured = run(
+                {
+                    name: build_objective(settings, one.path)
+                    for name, [one] in runs.items()
+                },
+                *settings.requests,
+                options=settings.options,
+                seed=settings.seed,
+                progress=progress,
+            )
+    print(measured)
+    deliver(measured.report(), settings)
 
 
 @app.command()
@@ -265,20 +285,3 @@ def _measured(
         strict=settings.strict,
         progress=progress,
     )
-
-
-def _checkpoints(texts: list[str]) -> dict[str, Path]:
-    """NAME=WEIGHTS, two or more, as files by name."""
-    files: dict[str, Path] = {}
-    for text in texts:
-        name, equals, path = text.partition("=")
-        if not (equals and name and path):
-            raise OptionError(f"'{text}' is not understood: write NAME=WEIGHTS.")
-        if name in files:
-            raise OptionError(f"the name '{name}' was given twice: use another.")
-        files[name] = Path(path)
-    if len(files) < 2:
-        raise OptionError(
-            "a comparison needs two checkpoints: give NAME=WEIGHTS twice."
-        )
-    return files

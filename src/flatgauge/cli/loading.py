@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -17,9 +18,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
 from flatgauge import datasets
+from flatgauge.checkpoints import StandIn, load_weights, saved_arguments
+from flatgauge.cli.processes import own_share
 from flatgauge.cli.settings import Settings
-from flatgauge.cli.weights import load_weights
 from flatgauge.errors import DataError, FlatgaugeError, ModelError, OptionError
+from flatgauge.integrations.hugging_face import Folder
+from flatgauge.integrations.texts import text_batches
 from flatgauge.nested import map_nested, tensors_in
 from flatgauge.objective import Objective
 
@@ -30,6 +34,8 @@ FOLDERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
 }
 BUILT_IN_BATCH = 1000
 """The batch size of built-in data, where none is given."""
+HUGGING_FACE = "hf:"
+TEXTS = ".jsonl"
 
 
 def build_objective(settings: Settings, weights: Path | None = None) -> Objective:
@@ -39,32 +45,87 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
         settings: the arguments.
         weights: a file to load, instead of `settings.weights`.
     """
-    model = _call(settings.model, "MODEL")
+    return load_objective(settings, weights)[0]
+
+
+def load_objective(
+    settings: Settings, weights: Path | None
+) -> tuple[Objective, int | None]:
+    """The same, with the step that was saved with the weights."""
+    chosen = weights or settings.weights
+    model = build_model(settings, chosen)
+    step = None if chosen is None else load_weights(model, chosen, settings.key)
+    data, batch_size = load_data(settings)
+    keywords = objective_keywords(settings)
+    own = own_share(data, batch_size)
+    return Objective(model, own, batch_size=batch_size, **keywords), step
+
+
+def objective_keywords(settings: Settings) -> dict[str, Any]:
+    """What an objective is made with, beside model and data."""
+    return {
+        "loss": loss_of(settings),
+        "device": _device(settings.device),
+        "dtype": _dtype(settings.dtype),
+        "mode": settings.mode,
+        "derivatives": settings.derivatives,
+        "memory": settings.memory,
+    }
+
+
+def build_model(settings: Settings, weights: Path | None) -> nn.Module:
+    """What MODEL names; a class gets the arguments that were saved with the weights."""
+    folder = _folder(settings)
+    if folder is not None:
+        return folder.model()
+    model = _call(settings.model, "MODEL", weights)
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"MODEL '{settings.model}' returned {type(model).__name__}: it must return "
             "a torch.nn.Module."
         )
-    chosen = weights or settings.weights
-    if chosen is not None:
-        load_weights(model, chosen)
-    data, batch_size = _data(settings.data, settings.max_samples, settings.batch_size)
-    return Objective(
-        model,
-        data,
-        settings.loss,
-        batch_size=batch_size,
-        device=_device(settings.device),
-        dtype=_dtype(settings.dtype),
-        mode=settings.mode,
-        derivatives=settings.derivatives,
-        memory=settings.memory,
-    )
+    return model
+
+
+def loss_of(settings: Settings) -> str:
+    """The loss that was asked for; else the one that suits the model."""
+    if settings.loss is not None:
+        return settings.loss
+    folder = _folder(settings)
+    return "cross-entropy" if folder is None else folder.loss()
+
+
+def load_data(settings: Settings) -> tuple[Any, int | None]:
+    """The data, and the batch size that suits them; the same for all checkpoints."""
+    limit, size = settings.max_samples, settings.batch_size
+    if not settings.data.endswith(TEXTS):
+        return _data(settings.data, limit, size)
+    folder = _folder(settings)
+    if folder is None:
+        raise DataError(
+            f"the texts '{settings.data}' need a tokenizer: give MODEL as hf:DIR, or "
+            "DATA as file.py:function that returns batches."
+        )
+    return _texts(folder, settings.data, limit, size), None
+
+
+def _folder(settings: Settings) -> Folder | None:
+    """The Hugging Face folder that MODEL names, if it names one."""
+    if not settings.model.startswith(HUGGING_FACE):
+        return None
+    place = settings.model.removeprefix(HUGGING_FACE)
+    if not place:
+        raise OptionError("MODEL 'hf:' names no folder: write hf:DIR.")
+    return Folder(place, settings.trust_remote_code)
+
+
+@cache
+def _texts(folder: Folder, path: str, limit: int | None, size: int | None) -> Any:
+    return text_batches(folder, Path(path), limit, size)
 
 
 @cache
 def _data(target: str, limit: int | None, size: int | None) -> tuple[Any, int | None]:
-    """The data, and the batch size that suits them; the same for all checkpoints."""
     name, _, rest = target.partition(":")
     if target == "digits":
         return datasets.digits(limit), size or BUILT_IN_BATCH
@@ -76,7 +137,16 @@ def _data(target: str, limit: int | None, size: int | None) -> tuple[Any, int | 
             raise DataError(f"DATA '{target}' names no folder: write {name}:DIR.")
         return FOLDERS[name](folder, part, limit), size or BUILT_IN_BATCH
     data = _call(target, "DATA")
+    if callable(getattr(data, "train_dataloader", None)):
+        data = _of_module(data)
     return (data if limit is None else _first(data, limit)), size
+
+
+def _of_module(module: Any) -> Any:
+    """The training data of a Lightning data module."""
+    module.prepare_data()
+    module.setup("fit")
+    return module.train_dataloader()
 
 
 def _first(data: Any, limit: int) -> Any:
@@ -107,14 +177,17 @@ def _rows(tensor: Tensor, count: int) -> Tensor:
     return tensor[:count] if tensor.ndim else tensor
 
 
-def _call(target: str, what: str) -> Any:
-    """What the function that `target` names returns."""
+def _call(target: str, what: str, weights: Path | None = None) -> Any:
+    """What the function or the class that `target` names returns."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        known = "" if what == "MODEL" else ", or one of digits, mnist:DIR, cifar10:DIR"
+        known = {
+            "MODEL": "or hf:DIR",
+            "DATA": "or one of digits, mnist:DIR, cifar10:DIR, texts.jsonl",
+        }
         raise OptionError(
             f"{what} '{target}' is not understood: write file.py:function or "
-            f"package.module:function{known}."
+            f"package.module:function, {known[what]}."
         )
     module = _module(place)
     function = getattr(module, name, None)
@@ -124,13 +197,29 @@ def _call(target: str, what: str) -> Any:
             f"{what} '{target}': '{name}' in '{place}' is {found}: name a function "
             "without arguments."
         )
+    arguments = _arguments(function, weights)
     try:
-        return function()
+        return function(**arguments)
     except (Exception, SystemExit) as error:
         raise ModelError(
             f"{what} '{target}' failed ({_first_line(error)}): call it in Python to see "
             "why."
         ) from error
+
+
+def _arguments(function: Callable[..., Any], weights: Path | None) -> dict[str, Any]:
+    """Those of a class that lie with its weights, as Lightning saves them."""
+    if weights is None or not inspect.isclass(function):
+        return {}
+    known = inspect.signature(function).parameters
+    found = {n: one for n, one in saved_arguments(weights).items() if n in known}
+    objects = [name for name, one in found.items() if isinstance(one, StandIn)]
+    if objects:
+        raise ModelError(
+            f"'{objects[0]}' in '{weights}' is an object, which is not read: give MODEL "
+            "as a function without arguments that builds the model."
+        )
+    return found
 
 
 @cache

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from flatgauge.cli.processes import speaks
 from flatgauge.errors import NotConvergedError, OptionError
 
 if TYPE_CHECKING:
@@ -103,8 +104,26 @@ def saver(report: Report, path: Path) -> Callable[[Path], None]:
     return report.save if path.suffix.lower() in formats() else report.to_html
 
 
+def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
+    """What writes the asked for files after every measure; nothing under --strict."""
+    if settings.strict or not speaks():
+        return None
+
+    def keep(report: Report) -> None:
+        # What cannot be written is said at the end.
+        with suppress(OSError):
+            if settings.json is not None and str(settings.json) != STANDARD:
+                report.to_json(settings.json)
+            if settings.out is not None:
+                saver(report, settings.out)(settings.out)
+
+    return keep
+
+
 def write(writer: Callable[[Path], None], path: Path) -> None:
     """Write one file and say so, or say in a sentence why it could not be."""
+    if not speaks():
+        return
     try:
         writer(path)
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flatgauge.cli.output import check_paths
+from flatgauge.cli.processes import joined
 from flatgauge.errors import OptionError
 
 
@@ -25,18 +26,24 @@ def _named(names: list[str]) -> Callable[[str], list[str]]:
 
 MODEL = typer.Argument(
     help="file.py:function or package.module:function that returns a torch module; "
-    "the file is run, so trust it.",
+    "the file is run, so trust it. Or hf:DIR, a Hugging Face folder, which is not run.",
     show_default=False,
 )
 DATA = typer.Argument(
     help="The same, for a function that returns batches, a DataLoader or (X, y); or "
     "one of digits, mnist:DIR, mnist:DIR:test, cifar10:DIR, cifar10:DIR:test, whose "
-    "inputs are images \\[n, channels, height, width] with pixels in 0 to 1.",
+    "inputs are images \\[n, channels, height, width] with pixels in 0 to 1; or, with "
+    "hf:DIR, texts.jsonl with a text a line.",
     show_default=False,
     autocompletion=_named(["digits", "mnist:", "cifar10:"]),
 )
 WEIGHTS = typer.Option(
-    help="A .safetensors file, or a state dict written by torch.save.",
+    help="A checkpoint: a .safetensors file, what torch.save or Lightning wrote, an "
+    "index of shards, or a folder with one of these. It is never run.",
+    show_default=False,
+)
+KEY = typer.Option(
+    help="Where in the checkpoint the weights are, if it has several, such as ema.",
     show_default=False,
 )
 MEASURE = typer.Option(
@@ -48,7 +55,9 @@ OPTION = typer.Option(
     help="NAME.KEY=VALUE, an option of a measure, again for each.", show_default=False
 )
 LOSS = typer.Option(
-    help="cross-entropy, mse or normalized-cross-entropy.",
+    help="cross-entropy, mse or normalized-cross-entropy; what a Hugging Face folder "
+    "says, else cross-entropy, if left out.",
+    show_default=False,
     autocompletion=_named(["cross-entropy", "mse", "normalized-cross-entropy"]),
 )
 OUT = typer.Option(
@@ -90,6 +99,9 @@ MEMORY = typer.Option(
 STRICT = typer.Option(
     "--strict", help="Exit with 1 if a number did not converge or does not apply."
 )
+TRUST = typer.Option(
+    "--trust-remote-code", help="Run the code that a Hugging Face folder brings."
+)
 DEBUG = typer.Option("--debug", help="Show the traceback of an error.")
 
 
@@ -100,9 +112,10 @@ class Settings:
     model: Annotated[str, MODEL]
     data: Annotated[str, DATA]
     weights: Annotated[Path | None, WEIGHTS] = None
+    key: Annotated[str | None, KEY] = None
     measure: Annotated[list[str] | None, MEASURE] = None
     option: Annotated[list[str] | None, OPTION] = None
-    loss: Annotated[str, LOSS] = "cross-entropy"
+    loss: Annotated[str | None, LOSS] = None
     out: Annotated[Path | None, OUT] = None
     json: Annotated[Path | None, JSON] = None
     device: Annotated[str | None, DEVICE] = None
@@ -114,6 +127,7 @@ class Settings:
     derivatives: Annotated[str, DERIVATIVES] = "checked"
     memory: Annotated[str | None, MEMORY] = None
     strict: Annotated[bool, STRICT] = False
+    trust_remote_code: Annotated[bool, TRUST] = False
     debug: Annotated[bool, DEBUG] = False
 
     @property
@@ -148,6 +162,10 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
     return found
 
 
+# The names of the commands that several processes run together.
+TOGETHER: set[str] = set()
+
+
 def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Put the fields of `Settings` in place of a command's first parameter."""
     common = inspect.signature(Settings, eval_str=True).parameters
@@ -163,7 +181,10 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         settings = Settings(**{name: given.pop(name) for name in common})
         check_paths(settings.out, settings.json)
-        command(settings, **given)
+        with joined():
+            command(settings, **given)
+
+    TOGETHER.add(command.__name__)
 
     wrapper.__dict__["__signature__"] = inspect.Signature(parameters)
     wrapper.__annotations__ = {one.name: one.annotation for one in parameters}

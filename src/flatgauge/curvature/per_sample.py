@@ -67,6 +67,12 @@ class Trials:
     proved: set[str] = field(default_factory=set)
     entries: int = 0
 
+    def join(self, others: list[Trials]) -> None:
+        """What any process found to fail is tried by none again."""
+        self.together = all(one.together for one in others)
+        self.singly = set().union(*(one.singly for one in others))
+        self.entries = max(one.entries for one in others)
+
 
 class SquaredGradients:
     """(1/N) Σ_rows Σ_pulls s (∂⟨f_row, c⟩/∂θ)², entry by entry.
@@ -114,6 +120,7 @@ class SquaredGradients:
             return total
 
         total = scale(self.objective.sum(term), 1 / self.objective.sample_count)
+        self.trials.join(self.objective.ranks.gathered(self.trials))
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
         if not self.signed:

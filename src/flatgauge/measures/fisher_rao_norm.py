@@ -15,7 +15,6 @@ from flatgauge.data import Batch
 from flatgauge.losses import value_loss
 from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -63,7 +62,7 @@ def fisher_rao_norm(
             "of their own: use mode='eval' and a network that takes each by itself."
         )
     if diagonal:
-        point = centered_point(work, center_output)
+        point = work.point(center_output)
         squares = _squared_gradients(work, loss)
         layers = {
             name: float((tensor.double().square() * squares[name].double()).sum())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
@@ -49,7 +48,7 @@ def matrix_normalized_sharpness(
     """
     objective = work.surrogate(surrogate)
     traces = work.traces(objective, curvature, probes)
-    point = centered_point(work, center_output)
+    point = work.point(center_output)
     norms = {name: float(tensor.double().norm()) for name, tensor in point.items()}
     found = traces.root_sum(norms)
     message = traces.message

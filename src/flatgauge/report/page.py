@@ -15,6 +15,7 @@ from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
 from flatgauge.report.mathml import mathml
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
+from flatgauge.report.series import series_content
 from flatgauge.report.slices import landscape_groups, surfaces
 from flatgauge.report.verdict import verdict
 from flatgauge.results import Plain
@@ -35,6 +36,12 @@ def render(report: Plain) -> str:
     Raises:
         FlatgaugeError: if jinja2 or matplotlib is not installed.
     """
+    if "series" in report["extras"]:
+        return (
+            _environment()
+            .get_template("series.html")
+            .render(**series_content(report), style=_read("style.css"))
+        )
     return (
         _environment()
         .get_template("template.html")

@@ -1,0 +1,170 @@
+"""The numbers of many checkpoints, as curves over the steps of their runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from flatgauge.results import Measurement, Report
+from flatgauge.tables import html_table, table
+
+MARKS = "▁▂▃▄▅▆▇█"
+WIDEST = 24
+"""Characters of a curve in a table."""
+WIDE = 30.0
+"""A curve whose largest value is so many times its smallest is drawn over logarithms."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A checkpoint's report, in its run ("" if there is one only) and at its step."""
+
+    run: str
+    name: str
+    step: int | None
+    report: Report
+
+
+@dataclass(frozen=True)
+class Series:
+    """Checkpoints in the order of their runs and steps, and why others are missing."""
+
+    points: list[Point]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of the runs."""
+        return list(dict.fromkeys(point.run for point in self.points))
+
+    @property
+    def measures(self) -> list[str]:
+        """What was measured of every one."""
+        return list(self.points[-1].report.measurements)
+
+    def of(self, run: str) -> list[Point]:
+        """The points of one run."""
+        return [point for point in self.points if point.run == run]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row for each number, for a table or a data frame."""
+        return [
+            {"run": point.run, "checkpoint": point.name, "step": point.step, **row}
+            for point in self.points
+            for row in point.report.rows()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON: what a page draws, without the parts of numbers."""
+        return {
+            "measures": self.measures,
+            "runs": self.runs,
+            "points": [
+                {
+                    "run": point.run,
+                    "name": point.name,
+                    "step": point.step,
+                    "loss": point.report.provenance.loss_value,
+                    "fingerprint": point.report.provenance.fingerprint,
+                    "values": {
+                        request: _plain(found)
+                        for request, found in point.report.measurements.items()
+                    },
+                }
+                for point in self.points
+            ],
+            "failures": self.failures,
+        }
+
+    def report(self) -> Report:
+        """The last checkpoint's report with the series: it has the page of all."""
+        return self.points[-1].report.with_extras(series=self.to_dict())
+
+    def __str__(self) -> str:
+        facts = self.points[-1].report.provenance
+        head = (
+            f"{len(self.points)} checkpoints{self._span()}: {facts.model}, "
+            f"{facts.parameters} parameters, {facts.samples} samples, {facts.loss}"
+        )
+        missing = [f"{name}: {reason}" for name, reason in self.failures.items()]
+        return "\n".join([head, table(self._head, self._cells()), *missing])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head, self._cells(), "; ".join(self.failures.values()))
+
+    def _span(self) -> str:
+        steps = [point.step for point in self.points if point.step is not None]
+        return f", steps {min(steps)} to {max(steps)}" if steps else ""
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        runs = ("run",) if self.runs != [""] else ()
+        return ("measure", *runs, "first", "last", "course")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        cells = []
+        for request in self.measures:
+            for run in self.runs:
+                found = [point.report[request] for point in self.of(run)]
+                named = (run,) if run else ()
+                ends = (_short(found[0]), _short(found[-1]))
+                cells.append((request, *named, *ends, _course(found)))
+        return cells
+
+
+def _plain(found: Measurement) -> dict[str, Any]:
+    return {
+        "value": found.value,
+        "uncertainty": found.two_sided,
+        "data_uncertainty": found.data_uncertainty,
+        "lower_bound": found.is_lower_bound,
+        "status": found.status.name,
+        "message": found.message,
+        "seconds": found.cost.seconds,
+    }
+
+
+def _short(found: Measurement) -> str:
+    """A number in a narrow column."""
+    if found.value is None:
+        return found.status.word
+    bound = "≥ " if found.is_lower_bound else ""
+    error = "" if found.two_sided is None else f" ± {found.two_sided:.1g}"
+    return f"{bound}{found.value:.4g}{error}"
+
+
+def _course(found: Sequence[Measurement]) -> str:
+    """A curve in a line of text, and how many of its numbers can be trusted if not all."""
+    values = [one.value if one.status.trusted else None for one in found]
+    trusted = sum(value is not None for value in values)
+    note = "" if trusted == len(values) else f" {trusted} of {len(values)} trusted"
+    return sparkline(values) + note
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A curve in a line of text; where there is nothing there is a dot.
+
+    >>> sparkline([1.0, 2.0, None, 8.0])
+    '▁▂·█'
+    """
+    size = min(len(values), WIDEST)
+    bounds = [round(i * len(values) / size) for i in range(size + 1)]
+    groups = [values[i:j] for i, j in pairwise(bounds)]
+    known = [[one for one in group if one is not None] for group in groups]
+    means = [sum(one) / len(one) if one else None for one in known]
+    finite = [one for one in means if one is not None]
+    if not finite:
+        return "·" * size
+    low, high = min(finite), max(finite)
+    logarithmic = low > 0 and high / low > WIDE
+    scaled = math.log if logarithmic else float
+    bottom, reach = scaled(low), scaled(high) - scaled(low)
+
+    def mark(value: float) -> str:
+        height = (scaled(value) - bottom) / reach if reach else 0.0
+        return MARKS[round(height * (len(MARKS) - 1))]
+
+    return "".join("·" if one is None else mark(one) for one in means)

@@ -1,0 +1,1 @@
+"""Other people's tools. Each file needs a package of its own and is imported by its users."""

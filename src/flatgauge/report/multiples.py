@@ -1,0 +1,187 @@
+"""Small multiples: a curve for each measure over the steps of runs, as SVG without scripts.
+
+Colours never repeat: with one run they follow its steps from light to dark, with several
+runs each has a hue of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from flatgauge.report.formatting import finite, number
+from flatgauge.results import Plain
+from flatgauge.vocabulary import Status
+
+WIDTH, HEIGHT = 340, 210
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 30
+WIDE = 30.0
+"""From this ratio of the largest value to the smallest the axis is logarithmic."""
+HUES = (25, 325)
+"""The hues of the first and the last of several runs, in degrees."""
+
+
+class Spot(NamedTuple):
+    """A number in a figure."""
+
+    run: str
+    x: float
+    y: float
+    error: float
+    shade: float
+    trusted: bool
+    note: str
+
+
+def multiple(series: Plain, request: str, logarithm: bool = False) -> str:
+    """The figure of one measure; "" where it has no numbers.
+
+    Args:
+        series: what `Series.to_dict` gives.
+        request: the measure.
+        logarithm: whether the number is one already, and needs no other axis.
+    """
+    spots = list(_spots(series, request))
+    if not spots:
+        return ""
+    across = _Axis([spot.x for spot in spots], LEFT, WIDTH - RIGHT, False)
+    ends = [
+        end
+        for spot in spots
+        for end in (spot.y - spot.error, spot.y, spot.y + spot.error)
+    ]
+    wide = not logarithm and min(ends) > 0 and max(ends) / min(ends) > WIDE
+    up = _Axis(ends, HEIGHT - BOTTOM, TOP, wide)
+    parts = [*_grid(across, up)]
+    for run in series["runs"]:
+        own = [spot for spot in spots if spot.run == run]
+        path = " ".join(f"{across(one.x):.1f},{up(one.y):.1f}" for one in own)
+        parts.append(f'<g style="{shade(series, run)}"><polyline points="{path}"/>')
+        parts += [_mark(spot, across, up) for spot in own]
+        parts.append("</g>")
+    label = escape(f"{request} over {axis_name(series)}s; the table has the numbers.")
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+def axis_name(series: Plain) -> str:
+    """What curves go over: steps, or checkpoints where not all steps are known."""
+    known = all(point["step"] is not None for point in series["points"])
+    return "step" if known else "checkpoint"
+
+
+def shade(series: Plain, run: str) -> str:
+    """The style of a run: its hue, if there are several."""
+    runs = series["runs"]
+    if len(runs) < 2:
+        return ""
+    first, last = HUES
+    hue = first + (last - first) * runs.index(run) / (len(runs) - 1)
+    return f"--tone: oklch(var(--lightness) .14 {hue:.2f})"
+
+
+def _spots(series: Plain, request: str) -> Iterable[Spot]:
+    stepped = axis_name(series) == "step"
+    for run in series["runs"]:
+        own = [point for point in series["points"] if point["run"] == run]
+        for index, point in enumerate(own):
+            found = point["values"].get(request, {})
+            if not finite(found.get("value")):
+                continue
+            error = max(found["uncertainty"] or 0, found["data_uncertainty"] or 0)
+            status = Status[found["status"]]
+            shown = number(found["value"]) + (f" ± {number(error, 2)}" if error else "")
+            yield Spot(
+                run,
+                float(point["step"] if stepped else index + 1),
+                float(found["value"]),
+                float(error),
+                index / max(len(own) - 1, 1),
+                status.trusted,
+                f"{point['name']}: {shown} ({status.word})",
+            )
+
+
+class _Axis:
+    """From values to pixels, with a few round numbers on the way."""
+
+    def __init__(self, values: Sequence[float], start: int, end: int, log: bool):
+        self._log = log
+        low, high = self._scaled(min(values)), self._scaled(max(values))
+        room = (high - low or abs(low) or 1.0) * (0.04 if high > low else 0.5)
+        self._low, self._high = low - room, high + room
+        self._start, self._end = start, end
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self._log else float(value)
+
+    def __call__(self, value: float) -> float:
+        share = (self._scaled(value) - self._low) / (self._high - self._low)
+        return self._start + share * (self._end - self._start)
+
+    def ticks(self) -> list[float]:
+        """Round numbers inside of the axis, about four."""
+        if self._log:
+            inside = range(math.ceil(self._low), math.floor(self._high) + 1)
+            if len(inside) > 1:
+                step = math.ceil(len(inside) / 4)
+                return [10.0**power for power in inside[::step]]
+        low = 10**self._low if self._log else self._low
+        high = 10**self._high if self._log else self._high
+        rough = (high - low) / 4
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(unit * one for one in (1, 2, 5, 10) if unit * one >= rough)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        return [step * index for index in range(first, last + 1)]
+
+
+def _grid(across: _Axis, up: _Axis) -> Iterable[str]:
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    for tick in up.ticks():
+        y = f"{up(tick):.1f}"
+        yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y}" y2="{y}"/>'
+        yield f'<text class="up" x="{LEFT - 6}" y="{y}">{_tick(tick)}</text>'
+    for tick in across.ticks():
+        if tick == int(tick):
+            x = f"{across(tick):.1f}"
+            yield f'<text class="along" x="{x}" y="{bottom + 16}">{_tick(tick)}</text>'
+
+
+def _tick(value: float) -> str:
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}".replace("-", "−")
+    return f"{value:,.10g}".replace("-", "−")
+
+
+def _mark(spot: Spot, across: _Axis, up: _Axis) -> str:
+    x, y = f"{across(spot.x):.1f}", f"{up(spot.y):.1f}"
+    bar = ""
+    if spot.error:
+        top, low = (f"{up(spot.y + sign * spot.error):.1f}" for sign in (1, -1))
+        bar = f'<line class="bar" x1="{x}" x2="{x}" y1="{top}" y2="{low}"/>'
+    kind = "spot" if spot.trusted else "spot hollow"
+    ramp = f"--share: {100 * spot.shade:.2f}%"
+    note = escape(spot.note)
+    return (
+        f'<g style="{ramp}"><title>{note}</title>{bar}'
+        f'<circle class="{kind}" cx="{x}" cy="{y}" r="3.2"/></g>'
+    )
+
+
+def plain_values(found: Plain) -> dict[str, Any]:
+    """A number of a series for a table."""
+    status = Status[found["status"]]
+    error = found["uncertainty"]
+    bound = "≥ " if found["lower_bound"] else ""
+    return {
+        "value": bound + number(found["value"]),
+        "uncertainty": "" if error is None else number(error, 2),
+        "trusted": status.trusted,
+        "word": status.word,
+        "message": found["message"],
+    }
