@@ -11,6 +11,7 @@ from support.cases import CASES
 from support.pages import REQUESTS, Text, full, small
 
 import flatgauge as fg
+from flatgauge.checkpoint_series import Point
 from flatgauge.errors import FlatgaugeError, OptionError
 from flatgauge.exports import Tabular, formats
 
@@ -25,10 +26,16 @@ def results() -> dict[str, Tabular]:
         "audit": fg.audit(objective, names, elements=1),
         "comparison": fg.compare([objective, other], names),
         "landscape": fg.landscape(objective, points=3),
+        "series": fg.Series(
+            [
+                Point("", f"net_{step}", step, fg.measure(one, names))
+                for step, one in enumerate((objective, other))
+            ]
+        ),
     }
 
 
-NAMES = ["report", "audit", "comparison", "landscape"]
+NAMES = ["report", "audit", "comparison", "landscape", "series"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -152,7 +152,7 @@ def compare(
                 progress=progress,
             )
     print(measured)
-    deliver(measured.report(), settings)
+    deliver(measured.report(), settings, loaded=True)
 
 
 @app.command()
@@ -214,11 +214,12 @@ def landscape(
         from flatgauge.landscapes import landscape as run
         from flatgauge.trajectories import trajectory
 
-        objective = build_objective(settings)
         if path:
-            visited = {one.name: build_objective(settings, one) for one in path}
+            visited = {str(one): build_objective(settings, one) for one in path}
+            objective = visited[str(path[-1])]
             found = trajectory(visited, points, progress)
         else:
+            objective = build_objective(settings)
             found = run(
                 objective,
                 normalize,
@@ -234,7 +235,8 @@ def landscape(
     print(f"{found.title}: {found.losses.numel()} points, loss {objective.value():.6g}")
     if losses.numel():
         print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
-    deliver(report.with_extras(landscapes=[found.to_dict()]), settings)
+    report = report.with_extras(landscapes=[found.to_dict()])
+    deliver(report, settings, loaded=bool(path))
 
 
 @app.command()
