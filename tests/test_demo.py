@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.pages import CHROMIUM, look
 
 import flatgauge as fg
 from flatgauge import demo
@@ -43,7 +44,7 @@ def test_the_trustworthy_measures_agree_for_every_seed_that_is_named(data, seed)
 
 
 @pytest.mark.slow
-def test_the_demonstration_answers_and_fits():
+def test_the_demonstration_answers_and_fits(tmp_path):
     found = demo.demonstrate()
     made = found.report.extras["made"]
     assert "by hessian-trace and hessian-spectral-norm it is sharper than" in made
@@ -52,3 +53,7 @@ def test_the_demonstration_answers_and_fits():
     page = render(found.report.to_dict())
     assert len(page.encode()) < 1_500_000
     assert "<h1>“usual start” is flatter, by all 4 trustworthy measures.</h1>" in page
+    if CHROMIUM is not None:
+        seen = look(page, tmp_path, 1280)
+        assert seen["problems"] == seen["console"] == seen["wide"] == []
+        assert 0 < seen["above"] <= 3 * 900

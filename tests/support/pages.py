@@ -77,7 +77,7 @@ def small() -> Report:
             "measures": {
                 REQUESTS[0]: {
                     "title": "Trace of the Hessian",
-                    "formula": "Tr ∇²L(θ)",
+                    "formula": "Tr ∇²L(θ) = Σ_l inf_{σ,σ'} Σ_ij h_ij (σ_i σ'_j)² + W_ij²",
                     "reference": "Tsuzuku et al. 2019",
                     "flatter": "smaller",
                     "invariant_to": ["permutation"],

@@ -64,6 +64,9 @@ def _audit(report: Plain) -> list[str]:
         )
     if audit.get("untried"):
         sentences.append(f"Random elements alone were tried: {audit['untried']}.")
+    if report["extras"].get("comparison"):
+        # The answer stands above; the audit's own section tells of the twin.
+        return sentences
     return [*sentences, *_sharpened(audit.get("sharpened"))]
 
 
