@@ -62,6 +62,14 @@ def test_data_frames_have_every_row(name, results):
     assert len(frame) == len(results[name].rows())
 
 
+def test_a_data_frame_is_made_of_the_rows(monkeypatch):
+    """Whether pandas is here or not."""
+    stand_in = ModuleType("pandas")
+    stand_in.DataFrame = tuple
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    assert small().to_pandas() == tuple(small().rows())
+
+
 def test_without_pandas_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(FlatgaugeError, match="pip install pandas"):

@@ -13,7 +13,6 @@ from flatgauge.report.drawing import NARROW, svg
 from flatgauge.report.figures import figures
 from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
-from flatgauge.report.mathml import mathml
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
 from flatgauge.report.series import series_content
 from flatgauge.report.slices import landscape_groups, surfaces
@@ -90,9 +89,7 @@ def _content(report: Plain) -> dict[str, Any]:
         "symmetries": extras.get("symmetries"),
         "convergence": convergence(report),
         "provenance": provenance(report),
-        "catalogue": [
-            {**one, "typeset": mathml(one["formula"])} for one in known.values()
-        ],
+        "catalogue": list(known.values()),
         "kinds": {kind: kind.text for kind in Kind if kind in seen},
     }
 
