@@ -130,3 +130,7 @@ def test_the_page_is_small_and_complete(report):
     assert len(text) < 300_000
     assert "<script" not in text
     assert "src=" not in text
+
+
+def test_formulas_are_typeset(report):
+    assert "<math>" in page(run(report, "", 2))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from flatgauge.exports import Tabular
 from flatgauge.results import Measurement, Report
 from flatgauge.tables import html_table, table
 
@@ -29,7 +30,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(Tabular):
     """Checkpoints in the order of their runs and steps, and why others are missing."""
 
     points: list[Point]
@@ -82,6 +83,29 @@ class Series:
     def report(self) -> Report:
         """The last checkpoint's report with the series: it has the page of all."""
         return self.points[-1].report.with_extras(series=self.to_dict())
+
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.report().to_dict()
+
+    def sentence(self) -> str:
+        """What was measured, on what and with what, as a paper says it."""
+        last = self.points[-1].report.sentence()
+        return f"{len(self.points)} checkpoints{self._span()}; the last one: {last}"
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A row for each checkpoint, a column for each measure."""
+        named = self.runs != [""]
+        cells = [
+            (
+                *((point.run,) if named else ()),
+                point.name if point.step is None else f"{point.step:,}",
+                *(point.report[request].quoted for request in self.measures),
+            )
+            for point in self.points
+        ]
+        head = (*(("Run",) if named else ()), "Checkpoint", *self.measures)
+        return head, cells
 
     def __str__(self) -> str:
         facts = self.points[-1].report.provenance

@@ -67,6 +67,7 @@ def deliver(
     settings: Settings,
     status: Status | None = None,
     message: str = "",
+    loaded: bool = False,
 ) -> None:
     """Write what was asked for; under --strict, refuse what cannot be trusted.
 
@@ -75,11 +76,15 @@ def deliver(
         settings: the arguments.
         status: of a result beside the report's measurements.
         message: what that status means.
+        loaded: whether weights were loaded that `settings` do not name.
 
     Raises:
         NotConvergedError: under --strict.
     """
-    if settings.weights is None and "comparison" not in report.extras:
+    from flatgauge.cli.loading import HUGGING_FACE
+
+    folder = settings.model.startswith(HUGGING_FACE)
+    if settings.weights is None and not loaded and not folder:
         caution = UNTRAINED.format(model=settings.model)
         report = report.with_extras(cautions=[*report.cautions, caution])
         print(caution)
