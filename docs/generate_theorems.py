@@ -15,7 +15,7 @@ from torch import Tensor
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
 from flatgauge.symmetry.maps.chain import Chain
-from flatgauge.symmetry.maps.rescale import rescale_hidden_layer, rescale_layers
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import norm, ravel
 
 mpl.use("svg")
@@ -45,7 +45,7 @@ def theorem_1(axes: Axes) -> None:
     chain, first = Chain.of(model), float(objective.gradient()["0.weight"].norm())
     norms = []
     for alpha in ALPHAS:
-        moved = rescale_hidden_layer(objective.parameters, chain, alpha)
+        moved = rescale_layers(objective.parameters, chain, (alpha, 1 / alpha))
         norms.append(float(norm(objective.at(moved).gradient())))
     assert abs(norms[0] * ALPHAS[0] / first - 1) < 1e-4, norms
     axes.loglog(ALPHAS, norms, "o-", label="‖∇L‖")
@@ -62,7 +62,8 @@ def spectral_norms(axes: Axes) -> None:
     node = f"{layer}[metric=node,tol=1e-10]"
     curves: dict[str, list[float]] = {plain: [], f"{layer}[tol=1e-10]": [], node: []}
     for alpha in ALPHAS:
-        moved = objective.at(rescale_hidden_layer(objective.parameters, chain, alpha))
+        scaled = rescale_layers(objective.parameters, chain, (alpha, 1 / alpha))
+        moved = objective.at(scaled)
         for name, found in fg.measure(moved, *curves, strict=True).measurements.items():
             assert found.value is not None
             curves[name].append(found.value)

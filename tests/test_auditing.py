@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
 from support.cases import CASES
+from support.pages import measurement
 from torch import nn
 
 import flatgauge as fg
 from flatgauge import auditing
+from flatgauge.judging import Case, judge
 from flatgauge.measures import registry
+from flatgauge.report.audit_table import movements
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +95,66 @@ def test_networks_of_grouped_convolutions_alone_have_no_permutations():
     objective = fg.Objective(model.double(), data, "mse")
     found = fg.audit(objective, "hessian-trace", elements=1, sharpen_by=None)
     assert "permutation" not in found.function_change
+
+
+def test_every_measure_is_tried_on_the_twin_made_on_purpose(found):
+    rows = {row.measure: row for row in found.audit_rows if row.adversarial}
+    assert set(rows) == set(found.base)
+    assert rows["hessian-trace"].verdict == "moves"
+    assert rows["normalized-sharpness"].verdict == "holds"
+    assert rows["hessian-trace"].ratio_max == found.sharpened["ratios"]["hessian-trace"]
+    assert f"{rows['hessian-trace'].kind} (on purpose)" in str(found)
+
+
+def test_random_elements_miss_what_the_worst_one_does():
+    objective = CASES["mlp"].objective()
+    found = fg.audit(objective, "hessian-trace", elements=1, spread=1e-12)
+    [twin] = [row for row in found.audit_rows if row.adversarial]
+    kinds = {row.kind: row for row in found.audit_rows if not row.adversarial}
+    assert kinds["node-rescale"].verdict == "stays"
+    assert twin.verdict == "moves"
+    [row] = movements(found.report.to_dict()).values()
+    assert row["moved"]
+    assert row["tried"]
+
+
+def test_without_that_twin_it_says_so():
+    tanh = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    data = (torch.randn(6, 3).double(), torch.randint(0, 2, (6,)))
+    for objective, more in (
+        (fg.Objective(tanh, data), {}),
+        (CASES["mlp"].objective(), {"sharpen_by": None}),
+    ):
+        found = fg.audit(objective, "hessian-trace", elements=1, **more)
+        assert found.sharpened is None
+        assert found.untried in str(found)
+        assert not any(row.adversarial for row in found.audit_rows)
+    assert found.untried == auditing.LEFT_OUT
+
+
+def test_logarithms_are_told_by_their_difference(found):
+    name = "spectral-norm-product"
+    base = found.base[name].value
+    [row] = [
+        r for r in found.audit_rows if r.measure == name and r.kind == "node-rescale"
+    ]
+    assert row.verdict == "moves"
+    moved = max((math.log(r) for r in (row.ratio_min, row.ratio_max)), key=abs)
+    assert row.change == f"{moved:+.3g}"
+    assert row.text == f"moves {row.change} (not claimed)"
+    assert math.isfinite(base)
+
+
+def test_a_large_move_is_told_though_an_estimate_did_not_converge():
+    case = Case("hessian-trace", "node-rescale", True, False, True)
+    base = measurement("hessian-trace", 1.0, uncertainty=0.1, options={})
+    far = replace(
+        base, value=14_500.0, uncertainty=900.0, status=fg.Status.NOT_CONVERGED
+    )
+    assert judge(case, base, [far], 1e-3).text == (
+        "moves ×1.45e+04 (not claimed; not converged)"
+    )
+    near = replace(far, value=1.5)
+    assert judge(case, base, [near], 1e-3).verdict == "not judged"
+    unknown = replace(far, uncertainty=None)
+    assert judge(case, base, [unknown], 1e-3).verdict == "not judged"

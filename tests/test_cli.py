@@ -34,8 +34,10 @@ def without_times(value: Any) -> Any:
 
 
 def test_json_equals_that_of_the_python_call(net, tmp_path, capsys):
+    weights = tmp_path / "weights.pt"
+    torch.save(namespace(net)["model"]().state_dict(), weights)
     arguments = ["measure", f"{net}:model", f"{net}:batches", "--seed", "3"]
-    arguments += ["--measure", "hessian-trace"]
+    arguments += ["--weights", str(weights), "--measure", "hessian-trace"]
     arguments += ["--measure", "riemannian-spectral-norm[metric=node]"]
     arguments += ["--option", "riemannian-spectral-norm.tol=1e-6"]
     assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
@@ -52,6 +54,22 @@ def test_json_equals_that_of_the_python_call(net, tmp_path, capsys):
     one, other = (without_times(load(tmp_path / f"{name}.json")) for name in "ab")
     assert_alike(one, other)
     assert str(report) in out
+
+
+def test_weights_that_were_left_out_are_told(net, tmp_path, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    files = ["--json", str(tmp_path / "a.json"), "--out", str(tmp_path / "a.html")]
+    assert main([*arguments, *files]) == 0
+    out = capsys.readouterr().out
+    [caution] = load(tmp_path / "a.json")["extras"]["cautions"]
+    assert caution.startswith("No --weights were given: the parameters are as ")
+    assert caution in out
+    assert f"<h1>{caution}</h1>" in (tmp_path / "a.html").read_text()
+    weights = tmp_path / "weights.pt"
+    torch.save(namespace(net)["model"]().state_dict(), weights)
+    assert main([*arguments, "--weights", str(weights), *files]) == 0
+    assert "--weights" not in capsys.readouterr().out
+    assert "cautions" not in load(tmp_path / "a.json")["extras"]
 
 
 def measured(arguments: list[str], tmp_path: Path) -> dict[str, Any]:
@@ -261,6 +279,42 @@ def test_unconverged_numbers_exit_with_one_under_strict(net, tmp_path, capsys):
     assert error.startswith("flatgauge: hessian-spectral-norm:")
     assert error.count("\n") == 1
     assert not (tmp_path / "a.json").exists()
+
+
+def test_json_on_standard_output_is_alone(net, capsys):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    for spelled in (["--json", "-"], ["--json=-"]):
+        assert main([*arguments, *spelled]) == 0
+        streams = capsys.readouterr()
+        found = fg.Report.from_dict(json.loads(streams.out))
+        assert "hessian-trace" in found
+        assert "hessian-trace" in streams.err
+    assert main(arguments) == 0
+    assert "hessian-trace" in capsys.readouterr().out
+
+
+def test_the_list_as_json(capsys):
+    assert main(["list", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(found) == [one.name for one in fg.list_measures()]
+    assert found["normalized-sharpness"]["options"]["lam"] == 0.5
+    assert "node-rescale" in found["normalized-sharpness"]["invariant_to"]
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"flatgauge {fg.__version__}\n"
+    assert main(["--help"]) == 0
+    assert "parametrization" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["found.csv", "found.tex", "found", "found.html"])
+def test_out_goes_by_its_ending(net, tmp_path, name):
+    arguments = ["measure", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    assert main([*arguments, "--out", str(tmp_path / name)]) == 0
+    begins = {"csv": "measure,value", "tex": r"\begin{table}"}
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    assert text.strip().startswith(begins.get(name.partition(".")[2], "<!doctype"))
 
 
 def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):

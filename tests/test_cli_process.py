@@ -57,7 +57,7 @@ package.__path__ = [{str(source)!r}]
 sys.modules["flatgauge"] = package
 from flatgauge.cli import main
 assert main(["--help"]) == main(["measure", "--help"]) == 0
-sys.exit(sum(name in sys.modules for name in ("torch", "numpy", "jinja2", "plotly")))
+sys.exit(sum(name in sys.modules for name in ("torch", "numpy", "jinja2", "matplotlib")))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()

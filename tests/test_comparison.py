@@ -4,11 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from support.cases import CASES
+from support.pages import measurement as made
+from support.pages import provenance
+from torch import nn
 
 import flatgauge as fg
-from flatgauge.comparison import _row
-from flatgauge.errors import OptionError
+from flatgauge.comparison import _row, compared
+from flatgauge.errors import OptionError, UnlikeWarning
 
 
 def test_two_checkpoints():
@@ -87,3 +91,101 @@ def test_lower_bounds_are_not_read_as_numbers_with_error_bars():
     assert found.error_bar < wide.error_bar == found.value
     assert _row(name, {"a": found, "b": near}).uncertainties == {"a": None, "b": None}
     assert not _row(name, {"a": wide, "b": near}).significant
+
+
+def measurement(name: str, value: float, **changes):
+    return made(name, value, **{"options": {}, "details": {}, **changes})
+
+
+def sampled(
+    count: int = 64, dtype: torch.dtype = torch.float32, **more
+) -> fg.Objective:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)).to(dtype)
+    inputs, labels = torch.randn(64, 6), torch.randint(0, 4, (64,))
+    data = (inputs[:count], labels[:count])
+    return fg.Objective(model, data, **{"batch_size": 64, **more})
+
+
+def test_no_network_is_flatter_than_itself():
+    """Other batches round otherwise, also where every value is exact."""
+    found = fg.compare({"64": sampled(), "16": sampled(batch_size=16)})
+    values = found.comparison_rows[0].values
+    assert values["64"] != values["16"]
+    assert not any(row.significant for row in found.comparison_rows)
+    assert found.unlike == found.disagreements == []
+
+
+def test_parts_that_cancel_round_as_they_do():
+    layers = {"a": 1.0, "b": -1.0}
+    facts = provenance(dtype="float32")
+    tiny = [
+        measurement("hessian-trace", value, details={"layers": one}, provenance=facts)
+        for value, one in ((1e-5, layers), (2e-5, layers), (3e-5, {"a": 3e-5}))
+    ]
+    assert [one.size for one in tiny] == [2.0, 2.0, 3e-5]
+    assert not _row("hessian-trace", {"a": tiny[0], "b": tiny[1]}).significant
+    exact = [replace(one, details={}) for one in tiny]
+    assert _row("hessian-trace", {"a": exact[0], "b": exact[1]}).significant
+
+
+def test_logarithms_round_as_what_they_are_of():
+    facts = provenance(dtype="float32")
+    one, other = (
+        measurement("spectral-norm-product", value, details={}, provenance=facts)
+        for value in (1e-6, 2e-6)
+    )
+    assert not _row("spectral-norm-product", {"a": one, "b": other}).significant
+
+
+def test_it_says_in_words_what_was_compared():
+    found = fg.compare([sampled(), sampled()], "hessian-trace")
+    assert found.names == ["1", "2"]
+    assert found.text.startswith("Compared: '1', '2' by 1 measures on 64 samples (")
+    assert "cross-entropy, eval mode, float32" in found.text
+    assert "rounding (1e-03 of the value)" in found.text
+    assert found.text in str(found)
+    assert found.to_dict()["text"] == found.text
+
+
+@pytest.mark.parametrize(
+    ("what", "other", "words"),
+    [
+        ("data", {"count": 32}, "64 samples .* for 'a'; 32 samples .* for 'b'"),
+        ("mode", {"mode": "train"}, "eval mode for 'a'; train mode for 'b'"),
+        ("loss", {"loss": "normalized-cross-entropy"}, "cross-entropy for 'a'; norm"),
+        ("precision", {"dtype": torch.float64}, "float32 for 'a'; float64 for 'b'"),
+    ],
+)
+def test_what_was_not_measured_alike_is_named(what, other, words):
+    objectives = {"a": sampled(), "b": sampled(**other)}
+    with pytest.warns(
+        UnlikeWarning, match=rf"Not measured alike, in the {what}: {words}"
+    ):
+        found = fg.compare(objectives, "hessian-trace")
+    [unlike] = found.unlike
+    assert unlike.what == what
+    assert unlike.decisive == (what != "precision")
+    assert unlike.text in str(found)
+    row = found.comparison_rows[0]
+    assert (row.flatter is None) == unlike.decisive
+    assert ("not measured alike)" in str(found)) == unlike.decisive
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_surrogate_of_one_checkpoint_alone_gives_no_order():
+    one = measurement("normalized-sharpness", 1.0, loss="cross-entropy")
+    other = measurement("normalized-sharpness", 2.0, loss="normalized-cross-entropy")
+    assert _row("normalized-sharpness", {"a": one, "b": other}).flatter is None
+
+
+def test_stored_reports_are_compared_without_their_networks(tmp_path):
+    names = ("hessian-trace", "fisher-rao-norm")
+    first = CASES["mlp"].objective()
+    second = first.at({n: 1.5 * t for n, t in first.parameters.items()})
+    found = fg.compare({"a": first, "b": second}, *names)
+    again = {}
+    for name, report in found.reports.items():
+        report.to_json(tmp_path / name)
+        again[name] = fg.Report.from_json(tmp_path / name)
+    assert compared(again) == found

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from support.pages import full, small
+from dataclasses import replace
+
+from support.pages import REQUESTS, full, small
 
 from flatgauge.results import Status
 
@@ -18,3 +20,9 @@ def test_the_table_names_statuses_by_their_words():
     text = str(full())
     for line in text.splitlines()[3:]:
         assert line.endswith((Status.EXACT.word, "converged", "not applicable"))
+
+
+def test_the_table_says_whose_error_it_shows():
+    assert "value ± error of the solver" in str(small())
+    exact = replace(small(), measurements={"a": small()[REQUESTS[0]]})
+    assert "±" not in str(exact)

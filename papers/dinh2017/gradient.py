@@ -7,7 +7,7 @@ from typing import Any
 
 import flatgauge as fg
 from flatgauge.symmetry.maps.chain import Chain
-from flatgauge.symmetry.maps.rescale import rescale_hidden_layer
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import norm
 from papers.dinh2017.networks import mlp
 from papers.dinh2017.orbit import flat_images
@@ -30,16 +30,11 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     objective, chain = fg.Objective(model, (inputs, labels)), Chain.of(model)
     first, second = (float(part.norm()) for part in objective.gradient().values())
     alphas = [10.0**exponent for exponent in settings["exponents"]]
-    norms = [
-        float(
-            norm(
-                objective.at(
-                    rescale_hidden_layer(objective.parameters, chain, alpha)
-                ).gradient()
-            )
-        )
+    points = [
+        rescale_layers(objective.parameters, chain, (alpha, 1 / alpha))
         for alpha in alphas
     ]
+    norms = [float(norm(objective.at(point).gradient())) for point in points]
     law = [math.hypot(first / alpha, alpha * second) for alpha in alphas]
     return {
         "alphas": alphas,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.symmetry.maps.chain import Chain
-from flatgauge.symmetry.maps.rescale import rescale_node
+from flatgauge.symmetry.maps.rescale import rescale_nodes
 from flatgauge.vectors import Params
 from papers.experiment import Context
 
@@ -35,9 +35,16 @@ def appendix(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     chain = Chain.of(model)
     stages = [_stage(base, point)]
     for unit, alpha in settings["moves"]:
-        point = rescale_node(point, chain, 0, unit, alpha)
+        point = rescale_node(point, chain, unit, alpha)
         stages.append(_stage(base, point))
     return {"stages": stages, "rows_instead": _rows_instead(settings)}
+
+
+def rescale_node(params: Params, chain: Chain, unit: int, alpha: float) -> Params:
+    """Divide one hidden unit's row by α, multiply its columns by α: (15)-(16)."""
+    scales = torch.ones(len(params[chain.layers[0].weight]), dtype=torch.float64)
+    scales[unit] = 1 / alpha
+    return rescale_nodes(params, chain, [scales])
 
 
 def _stage(base: fg.Objective, point: Params) -> dict[str, Any]:

@@ -4,67 +4,47 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
-from flatgauge.adversary import sharpened
+from flatgauge.adversary import Sharpened, sharpened
 from flatgauge.errors import FlatgaugeError
+from flatgauge.exports import Tabular
+from flatgauge.judging import AuditRow, Case, judge, ratio_of
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
-from flatgauge.run import claims_of, measure
+from flatgauge.run import measure
 from flatgauge.tables import html_table, table
 from flatgauge.twins import families
-from flatgauge.vocabulary import Status, Verdict, kind_label
+from flatgauge.vocabulary import Kind, Verdict, kind_label
 
-# Relative drift that rounding alone makes between twins, beside the error bars.
-ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-3}
 # By how much measures may move where outputs of exact twins do, and the most of it.
 AMPLIFIED, COARSEST = 1e4, 1e-3
-# Combined standard errors that a difference of random estimates may span.
-STANDARD_ERRORS = 4
-# Where invariance to a kind is not claimed, a measure "moves" if it changes by more.
-VISIBLE = 0.01
+# Factors of the entries of one tensor that are the same up to rounding.
+SAME_FACTOR = 1e-4
+LEFT_OUT = "no twin was made sharper on purpose, since sharpen_by= is None"
 
 
 @dataclass(frozen=True)
-class AuditRow:
-    """One measure under one kind of symmetry.
-
-    `ratio_min` and `ratio_max` span value(twin) / value over the elements tried; they
-    are None where a value did not apply or failed. `verdict` is "holds", "moves", "stays"
-    (not claimed, and it did not move), "claim violated" or "not judged".
-    """
-
-    measure: str
-    kind: str
-    claimed: bool
-    exact: bool
-    ratio_min: float | None
-    ratio_max: float | None
-    verdict: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Audit:
+class Audit(Tabular):
     """What moved and what did not, on this very network.
 
     `base` is what was measured before anything moved. `function_change` is the largest
     relative change of the outputs, by kind: rounding for symmetries of the function, and
-    what it is for output scalings.
+    what it is for output scalings. `sharpened` is the twin that was made sharper on
+    purpose; where there is none, `untried` says why, and what was not seen to move might.
     """
 
     base: Report
     audit_rows: list[AuditRow]
     function_change: dict[str, float]
     sharpened: dict[str, Any] | None = None
+    untried: str = ""
 
     @property
     def report(self) -> Report:
@@ -86,7 +66,23 @@ class Audit:
             "rows": self.rows(),
             "function_change": self.function_change,
             "sharpened": self.sharpened,
+            "untried": self.untried,
         }
+
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.report.to_dict()
+
+    def sentence(self) -> str:
+        """What was moved, on what and with what, as a paper says it."""
+        return (
+            "How far each measure moves where the parameters change and the function does "
+            f"not. {self.base.sentence()}"
+        )
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A verdict for each measure and kind of symmetry."""
+        return ("Measure", "Symmetry", "Verdict"), self._cells()
 
     def __str__(self) -> str:
         return "\n".join(filter(None, [table(self._head, self._cells()), self._twin()]))
@@ -99,14 +95,11 @@ class Audit:
         return ("measure", "symmetry", "verdict")
 
     def _cells(self) -> list[tuple[str, ...]]:
-        return [
-            (row.measure, kind_label(row.kind, row.exact), row.text)
-            for row in self.audit_rows
-        ]
+        return [(row.measure, row.label, row.text) for row in self.audit_rows]
 
     def _twin(self) -> str:
         if self.sharpened is None:
-            return ""
+            return f"Random elements alone were tried: {self.untried}."
         return (
             f"The same function, ×{self.sharpened['ratio']:.3g} sharper by "
             f"hessian-spectral-norm (outputs changed by "
@@ -126,6 +119,10 @@ def audit(
 ) -> Audit:
     """Check on this network which numbers can be trusted.
 
+    Everything is measured again on twins that compute the same function: at random
+    elements of each kind of symmetry, and on one that is made as much sharper as asked
+    for, since random elements miss what the worst one does.
+
     Args:
         objective: model, data, loss and the point.
         requests: measures, as for `measure`; the default set if none is given.
@@ -133,8 +130,8 @@ def audit(
         spread: the standard deviation of their log-scales.
         seed: for measures and elements.
         options: options by measure name.
-        sharpen_by: also build a twin whose Hessian is this many times sharper; None
-            leaves that out.
+        sharpen_by: how many times sharper the Hessian of the twin made on purpose is;
+            None leaves it out, and the audit then says so.
         progress: called with (what, index, count) as the work goes on.
 
     Returns:
@@ -167,93 +164,66 @@ def audit(
     # What rounds its outputs more coarsely than its parameters rounds its measures, too.
     same = [twin for twin in moved if twin.exact and not twin.kind.startswith("output")]
     coarse = max((twin.change for twin in same), default=0.0)
-    tolerance = max(ROUNDING[objective.dtype], min(AMPLIFIED * coarse, COARSEST))
+    tolerance = _tolerance(base, coarse)
     rows = [
-        _judge(request, kind, exact, base[request], found, tolerance, kind in partly)
-        for (request, kind, exact), found in sorted(
-            drift.items(), key=lambda item: (asked.index(item[0][0]), item[0][1:])
+        judge(
+            Case(request, kind, exact, kind in partly), base[request], found, tolerance
         )
+        for (request, kind, exact), found in drift.items()
     ]
-    twin = None
+    twin, untried = None, LEFT_OUT
     if sharpen_by is not None:
         again = partial(run, label="sharpened twin", index=count - 1)
-        twin = _sharpen(objective, sharpen_by, base, again)
-    return Audit(base, rows, dict(change), twin)
-
-
-def _judge(
-    request: str,
-    kind: str,
-    exact: bool,
-    base: Measurement,
-    moved: list[Measurement],
-    tolerance: float,
-    partly: bool,
-) -> AuditRow:
-    logarithmic = find_measure(base.measure).logarithmic
-    claimed = exact and kind in claims_of(base)
-    doubtful = [
-        one.status.word
-        for one in [base, *moved]
-        if not one.status.trusted or one.value is None
-    ]
-    if doubtful or base.value is None:
-        verdict, text = Verdict.NOT_JUDGED, f"not judged ({doubtful[0]})"
-        return AuditRow(request, kind, claimed, exact, None, None, verdict, text)
-    ratios = [_ratio(base.value, one.value, logarithmic) for one in moved]
-    low, high = min(ratios), max(ratios)
-    drifted = any(
-        abs((one.value or 0.0) - base.value) > _allowance(base, one, tolerance)
-        for one in moved
+        try:
+            found = sharpened(objective, sharpen_by, seed=seed)
+        except FlatgaugeError as reason:
+            untried = str(reason).rstrip(".")
+        else:
+            untried, report = "", again(found.objective)
+            twin = _described(found, sharpen_by, base, report)
+            kind = _kind(objective, found.objective)
+            tolerance = _tolerance(base, max(coarse, found.output_change))
+            rows += [
+                judge(
+                    Case(request, kind, True, False, True),
+                    base[request],
+                    [one],
+                    tolerance,
+                )
+                for request, one in report.measurements.items()
+            ]
+    rows.sort(
+        key=lambda r: (asked.index(r.measure), r.kind, not r.exact, r.adversarial)
     )
-    factor = max(high, 1 / low) if low > 0 else math.inf
-    shown = f"×{factor:.3g}" if math.isfinite(factor) else "by a change of sign"
-    if claimed:
-        verdict = Verdict.VIOLATED if drifted else Verdict.HOLDS
-        text = "holds on those found; there may be more" if partly else "holds"
-        text = f"claim violated ({shown}): please report this" if drifted else text
-    elif drifted and factor > 1 + VISIBLE:
-        reason = "not claimed" if exact else "holds only up to eps"
-        verdict, text = Verdict.MOVES, f"moves {shown} ({reason})"
-    else:
-        verdict, text = Verdict.STAYS, "no move beyond its error (not claimed)"
-    low_shown, high_shown = (r if math.isfinite(r) else None for r in (low, high))
-    return AuditRow(request, kind, claimed, exact, low_shown, high_shown, verdict, text)
+    return Audit(base, rows, dict(change), twin, untried)
 
 
-def _ratio(base: float, moved: float | None, logarithmic: bool) -> float:
-    value = moved or 0.0
-    if logarithmic:
-        return math.exp(value - base)
-    if base == 0:
-        return 1.0 if value == 0 else math.inf
-    return value / base
+def _tolerance(base: Report, coarse: float) -> float:
+    """The relative drift that rounding makes, where outputs of twins differ so much."""
+    return max(base.provenance.rounding, min(AMPLIFIED * coarse, COARSEST))
 
 
-def _allowance(base: Measurement, moved: Measurement, tolerance: float) -> float:
-    """What two values may differ by: error bounds add up, standard errors combine."""
-    bars = [one.error_bar for one in (base, moved)]
-    random = Status.ESTIMATED in (base.status, moved.status)
-    spread = STANDARD_ERRORS * math.hypot(*bars) if random else sum(bars)
-    return spread + tolerance * abs(base.value or 0.0)
+def _kind(objective: Objective, twin: Objective) -> Kind:
+    """Whether a rescaled twin has whole tensors rescaled, or parts of them."""
+    for name, tensor in objective.parameters.items():
+        there = tensor != 0
+        ratios = twin.parameters[name][there] / tensor[there]
+        if ratios.numel() and float(ratios.max()) > (1 + SAME_FACTOR) * float(
+            ratios.min()
+        ):
+            return Kind.NODE_RESCALE
+    return Kind.LAYER_RESCALE
 
 
-def _sharpen(
-    objective: Objective,
-    factor: float,
-    base: Report,
-    run: Callable[[Objective], Report],
-) -> dict[str, Any] | None:
+def _described(
+    found: Sharpened, factor: float, base: Report, report: Report
+) -> dict[str, Any]:
     """The adversarial twin, and what every measure says of it."""
-    try:
-        found = sharpened(objective, factor, seed=base.provenance.seed)
-    except FlatgaugeError:
-        return None
     ratios = {}
-    for request, one in run(found.objective).measurements.items():
+    for request, one in report.measurements.items():
         if base[request].value is not None and one.value is not None:
             logarithmic = find_measure(one.measure).logarithmic
-            ratio = _ratio(base[request].value or 0.0, one.value, logarithmic)
+            ratio = ratio_of(base[request].value or 0.0, one.value, logarithmic)
             ratios[request] = ratio if math.isfinite(ratio) else None
     return {
         "factor": factor,

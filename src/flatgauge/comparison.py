@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flatgauge.errors import OptionError
+from flatgauge.alike import Unlike, differences, in_common
+from flatgauge.errors import OptionError, UnlikeWarning
+from flatgauge.exports import Tabular
 from flatgauge.measures.registry import find_measure
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
-from flatgauge.results import Measurement, Report
+from flatgauge.results import Measurement, Report, measured_with
 from flatgauge.run import claims_of, measure
 from flatgauge.tables import format_value, html_table, table
 from flatgauge.vocabulary import Kind, Status
@@ -25,10 +28,11 @@ ERROR_BARS = 2
 class ComparisonRow:
     """One measure over all checkpoints.
 
-    `flatter` names the flattest checkpoint; `significant` says whether its distance
-    from the next one is larger than the error bars; `invariant_to` lists the claims.
-    Lower bounds have no uncertainty here: they differ if they do by more than what their
-    own climbs do.
+    `flatter` names the flattest checkpoint, None where not all can be trusted or they
+    were not measured alike; `significant` says whether its distance from the next one is
+    larger than the error bars and rounding, which exact values have, too; `invariant_to`
+    lists the claims. Lower bounds have no uncertainty here: they differ if they do by
+    more than what their own climbs do.
     """
 
     measure: str
@@ -47,13 +51,18 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Several checkpoints under the same measures."""
+class Comparison(Tabular):
+    """Several checkpoints under the same measures.
+
+    `text` says what was compared, and `unlike` in what they were not measured alike.
+    """
 
     names: list[str]
     comparison_rows: list[ComparisonRow]
     disagreements: list[dict[str, Any]]
     reports: dict[str, Report]
+    text: str = ""
+    unlike: list[Unlike] = field(default_factory=list)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each measure."""
@@ -63,6 +72,8 @@ class Comparison:
         """Plain data, ready for JSON."""
         return {
             "names": self.names,
+            "text": self.text,
+            "unlike": [asdict(one) for one in self.unlike],
             "rows": self.rows(),
             "disagreements": self.disagreements,
             "reports": {name: one.to_dict() for name, one in self.reports.items()},
@@ -72,13 +83,36 @@ class Comparison:
         """The first checkpoint's report with the comparison: it has the page of all."""
         return self.reports[self.names[0]].with_extras(comparison=self.to_dict())
 
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.report().to_dict()
+
+    def sentence(self) -> str:
+        """What was compared, on what and with what, as a paper says it."""
+        first = self.reports[self.names[0]]
+        return f"{self.text} {first.provenance.sentence()} {measured_with(first)}"
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """A column for each checkpoint, and the flattest where that is known."""
+        cells = [
+            (
+                row.measure,
+                *(self.reports[name][row.measure].quoted for name in self.names),
+                (row.flatter or "") if row.significant else "",
+            )
+            for row in self.comparison_rows
+        ]
+        return ("Measure", *self.names, "Flatter"), cells
+
     def __str__(self) -> str:
-        text = table(self._head, self._cells())
-        return "\n".join([text, *(str(one["text"]) for one in self.disagreements)])
+        return "\n".join([table(self._head, self._cells()), *self._notes()])
 
     def _repr_html_(self) -> str:
-        note = " ".join(str(one["text"]) for one in self.disagreements)
-        return html_table(self._head, self._cells(), note)
+        return html_table(self._head, self._cells(), " ".join(self._notes()))
+
+    def _notes(self) -> list[str]:
+        unlike = [one.text for one in self.unlike]
+        return [*unlike, *(str(one["text"]) for one in self.disagreements), self.text]
 
     @property
     def _head(self) -> tuple[str, ...]:
@@ -89,14 +123,20 @@ class Comparison:
             (
                 row.measure,
                 *(row.shown(name) for name in self.names),
-                (row.flatter or "-") + ("" if row.significant else " (within error)"),
+                self._verdict(row),
             )
             for row in self.comparison_rows
         ]
 
+    def _verdict(self, row: ComparisonRow) -> str:
+        if row.flatter is None:
+            unlike = any(one.decisive for one in self.unlike)
+            return "- (not measured alike)" if unlike else "-"
+        return row.flatter if row.significant else f"{row.flatter} (within error)"
+
 
 def compare(
-    objectives: Mapping[str, Objective],
+    objectives: Mapping[str, Objective] | Sequence[Objective],
     *requests: str | Sequence[str],
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
@@ -104,13 +144,19 @@ def compare(
 ) -> Comparison:
     """Measure several checkpoints alike, and say which differences are real.
 
+    A difference is real where it is more than two combined error bars and what rounding
+    may make of either value. Where data, loss, mode or coupled batches differ, an
+    `UnlikeWarning` says so, and no order is told; other precision is told, too.
+
     Args:
-        objectives: at least two, by name.
+        objectives: at least two, by name; those of a list are called 1, 2, ...
         requests: measures, as for `measure`; the default set if none is given.
         options: options by measure name.
         seed: for every random draw, the same for all.
         progress: called with (name, index, count) before each checkpoint.
     """
+    if not isinstance(objectives, Mapping):
+        objectives = {str(place): one for place, one in enumerate(objectives, 1)}
     if len(objectives) < 2:
         raise OptionError(
             "a comparison needs at least two checkpoints: give two names."
@@ -122,14 +168,48 @@ def compare(
         if progress is not None:
             progress(name, index, len(names))
         reports[name] = measure(objective, *asked, options=options, seed=seed)
+    return compared(reports)
+
+
+def compared(reports: dict[str, Report]) -> Comparison:
+    """Reports that were made before, side by side; see `compare`.
+
+    What not all of them have measured is left out.
+    """
+    names = list(reports)
+    unlike = differences({name: one.provenance for name, one in reports.items()})
+    for one in unlike:
+        warnings.warn(one.text, UnlikeWarning, stacklevel=3)
+    alike = not any(one.decisive for one in unlike)
+    asked = [
+        request
+        for request in reports[names[0]]
+        if all(request in one.measurements for one in reports.values())
+    ]
     rows = [
-        _row(request, {name: reports[name][request] for name in names})
+        _row(request, {name: reports[name][request] for name in names}, alike)
         for request in asked
     ]
-    return Comparison(names, rows, _disagreements(rows), reports)
+    text = _in_words(reports, len(asked))
+    return Comparison(names, rows, _disagreements(rows), reports, text, unlike)
 
 
-def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
+def _in_words(reports: Mapping[str, Report], measures: int) -> str:
+    """What was compared, and what counts as a difference."""
+    facts = {name: one.provenance for name, one in reports.items()}
+    rounding = max(one.rounding for one in facts.values())
+    shown = ", ".join(f"'{name}'" for name in facts)
+    what = shown if len(facts) < 4 else f"{len(facts)} checkpoints"
+    return (
+        f"Compared: {what} by {measures} measures on {in_common(facts)}. A difference "
+        f"counts where it is larger than {ERROR_BARS} combined errors of the computation "
+        f"and rounding ({rounding:.0e} of the value); other data would give other numbers."
+    )
+
+
+def _row(
+    request: str, found: dict[str, Measurement], alike: bool = True
+) -> ComparisonRow:
     first = next(iter(found.values()))
     info = find_measure(first.measure)
     trusted = {
@@ -137,23 +217,33 @@ def _row(request: str, found: dict[str, Measurement]) -> ComparisonRow:
         for name, one in found.items()
         if one.value is not None and one.status.trusted
     }
+    # A surrogate may suit one checkpoint and not the other.
+    alike = alike and len({one.loss for one in found.values()}) == 1
     sign = 1 if info.flatter == "smaller" else -1
     order = sorted(trusted, key=lambda name: sign * trusted[name])
-    significant = False
-    if len(order) > 1:
-        best, second = found[order[0]], found[order[1]]
-        bars = math.hypot(best.error_bar, second.error_bar)
-        gap = abs(trusted[order[0]] - trusted[order[1]])
-        significant = gap > ERROR_BARS * bars and gap > 0
+    ordered = alike and len(order) == len(found)
     return ComparisonRow(
         measure=request,
         values={name: one.value for name, one in found.items()},
         uncertainties={name: one.two_sided for name, one in found.items()},
         statuses={name: one.status.name for name, one in found.items()},
-        flatter=order[0] if len(order) == len(found) else None,
-        significant=significant and len(order) == len(found),
+        flatter=order[0] if ordered else None,
+        significant=ordered
+        and _differ(found[order[0]], found[order[1]], info.logarithmic),
         invariant_to=sorted(claims_of(first)),
     )
+
+
+def _differ(one: Measurement, other: Measurement, logarithmic: bool) -> bool:
+    """Whether two values are farther apart than their errors and their rounding."""
+    assert one.value is not None
+    assert other.value is not None
+    rounding = sum(
+        number.provenance.rounding * max(number.size, 1.0 if logarithmic else 0.0)
+        for number in (one, other)
+    )
+    bars = math.hypot(one.error_bar, other.error_bar)
+    return abs(one.value - other.value) > ERROR_BARS * bars + rounding
 
 
 def _disagreements(rows: list[ComparisonRow]) -> list[dict[str, Any]]:

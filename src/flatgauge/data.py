@@ -7,14 +7,16 @@ see `flatgauge.losses.counting`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from flatgauge.arrays import as_tensors
 from flatgauge.errors import DataError
 from flatgauge.memory import memory_budget
 from flatgauge.nested import made_of_tensors, map_nested, tensors_in
@@ -32,6 +34,10 @@ class Batch:
     targets: Any
 
 
+class RepeatedSamplesWarning(UserWarning):
+    """Some samples are given to two processes, and count twice."""
+
+
 class Batches:
     """The user's data as batches, on one device and in one floating dtype.
 
@@ -43,6 +49,9 @@ class Batches:
         device: where the tensors go.
         dtype: what floating tensors are converted to.
         any_batch: also take batches without targets; each then is its own target.
+
+    Attributes:
+        offset: the number of the first batch, where other processes have those before.
     """
 
     def __init__(
@@ -54,12 +63,30 @@ class Batches:
         dtype: torch.dtype,
         any_batch: bool,
     ):
-        self.source = _source(data, batch_size, any_batch)
+        self.source = _source(as_tensors(data), batch_size, any_batch)
         self.device = device
         self.dtype = dtype
         self.any_batch = any_batch
+        self.offset = 0
         self._room = 0
         self._held: list[Batch] | None = None
+
+    def warn_of_padding(self) -> None:
+        """Say so where a DistributedSampler repeats samples to make even shares."""
+        loader = self.source
+        sampler = loader.sampler if isinstance(loader, DataLoader) else None
+        if isinstance(sampler, DistributedSampler):
+            count = len(sampler.dataset)  # type: ignore[arg-type]
+            extra = sampler.total_size - count
+            if extra > 0:
+                warnings.warn(
+                    f"{extra} of the {count} samples count twice, since the "
+                    f"DistributedSampler repeats them to give {sampler.num_replicas} "
+                    "processes equal shares: give each process its own "
+                    "Subset(dataset, range(rank, len(dataset), count)) instead.",
+                    RepeatedSamplesWarning,
+                    stacklevel=3,
+                )
 
     def hold_from_now_on(self, memory: int | None) -> None:
         """Keep the batches on the device after the next whole pass, if they fit.
@@ -84,7 +111,7 @@ class Batches:
             return
         held: list[Batch] = []
         size = 0
-        for index, whole in enumerate(self.source):
+        for index, whole in enumerate(self.source, self.offset):
             moved = map_nested(self._place, whole)
             inputs, targets = self._split(moved, index)
             batch = Batch(index, moved, inputs, targets)
@@ -140,11 +167,12 @@ class Part:
         """No copies are kept."""
 
     def __iter__(self) -> Iterator[Batch]:
-        chosen = (batch for batch in self._batches if batch.index in self._rows)
-        for index, batch in enumerate(chosen):
-            rows = self._rows[batch.index]
-            part = batch if rows is None else take(batch, rows)
-            yield replace(part, index=index)
+        places = {index: place for place, index in enumerate(sorted(self._rows))}
+        for batch in self._batches:
+            if batch.index in self._rows:
+                rows = self._rows[batch.index]
+                part = batch if rows is None else take(batch, rows)
+                yield replace(part, index=places[batch.index])
 
 
 def leading_size(value: Any) -> int | None:

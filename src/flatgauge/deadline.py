@@ -85,14 +85,19 @@ class Deadline:
     Args:
         seconds: from now on.
         hear: called with a `Step` after products and estimates.
+        agree: makes one of what several processes give, so that all stop together.
     """
 
     def __init__(
-        self, seconds: float = math.inf, hear: Callable[[Step], None] | None = None
+        self,
+        seconds: float = math.inf,
+        hear: Callable[[Step], None] | None = None,
+        agree: Callable[[Any], Any] = lambda own: own,
     ):
-        self.started = clock()
-        self.end = self._soft = self._late = self.started + seconds
-        self.interrupted = False
+        self.end = self._soft = self._late = seconds
+        self._interrupted = False
+        self._started = clock()
+        self._agree = agree
         self._hear = hear
         self._pace = math.inf
         self._multiplying = False
@@ -101,12 +106,12 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds to the end, 0 after it."""
-        return max(0.0, self.end - clock())
+        return max(0.0, self.end - self.spent)
 
     @property
     def share_left(self) -> float:
         """Seconds to the end of the share of what is at work."""
-        return max(0.0, self._soft - clock())
+        return max(0.0, self._soft - self.spent)
 
     @property
     def _stop(self) -> float:
@@ -115,11 +120,24 @@ class Deadline:
     @property
     def spent(self) -> float:
         """Seconds since it was made."""
-        return clock() - self.started
+        return self._agree(self._elapsed)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the work is to end as soon as it can."""
+        return self._agree(self._interrupted)
+
+    @property
+    def _elapsed(self) -> float:
+        return clock() - self._started
+
+    def interrupt(self) -> None:
+        """End the work at its next check."""
+        self._interrupted = True
 
     def begin(self, request: str, expected: float | None) -> None:
         """The next steps are those of another measure."""
-        self._request, self._expected, self._begun = request, expected, clock()
+        self._request, self._expected, self._begun = request, expected, self.spent
         self._products, self._most, self._usable = 0, None, False
         self._estimate: float | None = None
         self._error: float | None = None
@@ -136,7 +154,7 @@ class Deadline:
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
         """A share of the time, for what is inside."""
-        outer, now = (self._soft, self._late), clock()
+        outer, now = (self._soft, self._late), self.spent
         self._soft = min(self._soft, now + seconds)
         self._late = min(self._late, now + PATIENCE * seconds)
         self._usable = False
@@ -160,9 +178,9 @@ class Deadline:
             return
 
         def note(number: int, frame: Any) -> None:
-            if self.interrupted:
+            if self._interrupted:
                 plain(number, frame)
-            self.interrupted = True
+            self.interrupt()
 
         signal.signal(signal.SIGINT, note)
         try:
@@ -172,8 +190,9 @@ class Deadline:
 
     def check(self) -> None:
         """Raise `OutOfTime` after the end or an interrupt."""
-        if self.interrupted or clock() >= self._stop:
-            raise OutOfTime(self.interrupted)
+        interrupted, now = self._agree((self._interrupted, self._elapsed))
+        if interrupted or now >= self._stop:
+            raise OutOfTime(interrupted)
 
     def usable(self) -> None:
         """Take note that what is at work has something to give."""
@@ -181,7 +200,7 @@ class Deadline:
 
     def fitting(self, count: int) -> int:
         """So many of `count` products at a time that the clock is looked at often."""
-        seconds = min(GROUP, self._stop - clock())
+        seconds = min(GROUP, self._stop - self.spent)
         return max(1, min(count, int(min(seconds / self._pace, 1e9))))
 
     def in_groups(
@@ -194,12 +213,12 @@ class Deadline:
         while len(found) < len(vectors):
             self.check()
             group = vectors[len(found) :][: self.fitting(len(vectors))]
-            before, self._multiplying = clock(), True
+            before, self._multiplying = self.spent, True
             try:
                 found += apply(group)
             finally:
                 self._multiplying = False
-            self._pace = max((clock() - before) / len(group), 1e-9)
+            self._pace = max((self.spent - before) / len(group), 1e-9)
             self._products += len(group)
             self.tell()
         return found
@@ -224,9 +243,9 @@ class Deadline:
                 self._most,
                 self._estimate,
                 self._error,
-                clock() - self._begun,
+                self._elapsed - self._begun,
                 self._expected,
-                self.left,
+                max(0.0, self.end - self._elapsed),
             )
         )
 

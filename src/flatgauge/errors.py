@@ -37,9 +37,17 @@ class OutOfMemoryError(FlatgaugeError):
     """The device has too little memory, however little is held at a time."""
 
 
+class ProcessGroupError(FlatgaugeError):
+    """A process of several is missing, lost, or does something else than the others."""
+
+
 class NotConvergedError(FlatgaugeError):
     """Raised instead of returning an unconverged number, where that was asked for."""
 
 
 class SymmetryError(FlatgaugeError):
     """A symmetry was asked for that the network does not have, or could not be proved."""
+
+
+class UnlikeWarning(UserWarning):
+    """Numbers that were not measured alike are put side by side."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import Scaled
 from flatgauge.errors import NonFiniteError, OptionError
+from flatgauge.exports import Tabular
 from flatgauge.objective import Objective
 from flatgauge.results import plain
 from flatgauge.shapes import Float
@@ -24,7 +25,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Landscape:
+class Landscape(Tabular):
     """The loss on a line or a plane through the objective's point.
 
     Attributes:
@@ -45,6 +46,38 @@ class Landscape:
     axes: tuple[Tensor, ...]
     losses: Float[Tensor, "*points"]
     eigenvalues: tuple[float, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each point of the grid."""
+        grid = torch.cartesian_prod(*self.axes).reshape(-1, len(self.axes)).tolist()
+        losses = self.losses.reshape(-1).tolist()
+        return [
+            {**{f"t{index + 1}": t for index, t in enumerate(place)}, "loss": loss}
+            for place, loss in zip(grid, losses, strict=True)
+        ]
+
+    def sentence(self) -> str:
+        """What was drawn, as a paper says it."""
+        axes = ", ".join(self.labels)
+        return f"{self.title}: the loss on {self.losses.numel()} points ({axes})."
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Coordinates and losses."""
+        cells = [tuple(f"{value:.4g}" for value in row.values()) for row in self.rows()]
+        return (*self.labels, "loss"), cells
+
+    def drawn_from(self) -> dict[str, Any]:
+        """What its figure is drawn from."""
+        return {"landscapes": [self.to_dict()]}
+
+    def _repr_html_(self) -> str:
+        from flatgauge.report.drawing import svg
+        from flatgauge.report.figures import figures
+
+        drawn = figures({"extras": self.drawn_from()})
+        return "".join(
+            svg(figure, name, themed=False) for name, figure in drawn.items()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; losses that are not finite become None."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.nested import tensors_in
 from flatgauge.placement import chosen_parameters, placement
+from flatgauge.ranks import Ranks
 from flatgauge.vectors import Params, graph_nodes
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -47,11 +49,16 @@ class Network:
             raise ModelError(
                 f"model= is {type(model).__name__}: give a torch.nn.Module."
             )
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        if isinstance(model, nn.DataParallel):
             raise ModelError(
-                f"model= is {type(model).__name__}, which replaces parameters itself: "
-                "pass model.module."
+                "model= is DataParallel, which replaces parameters itself: pass "
+                "model.module."
             )
+        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+        # Which gives the first process's buffers to all at every call.
+        self._one_for_all = wrapped and model.broadcast_buffers
+        if wrapped:
+            model = model.module
         for name, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 what = f"'{name}' in model=" if name else "model="
@@ -77,6 +84,35 @@ class Network:
         self.parameters: Params = {name: own[name].detach() for name in chosen}
         self._bound = None if forward is None else _Bound(self.model, forward)
         self._watched: dict[int, str] = {}
+
+    def share(self, ranks: Ranks) -> None:
+        """See that all processes have the same model.
+
+        Raises:
+            ModelError: naming what differs.
+        """
+        if ranks.count == 1:
+            return
+        if self._one_for_all:
+            for buffer in self.model.buffers():
+                buffer.copy_(ranks.given_by(0, buffer.cpu()))
+        first, *others = ranks.gathered(self._checksums())
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                both = first.keys() | other.keys()
+                name = min(n for n in both if first.get(n) != other.get(n))
+                raise ModelError(
+                    f"'{name}' is not the same on rank {rank} as on rank 0: give every "
+                    "process the same model and weights, or pass process_group=False."
+                )
+
+    def _checksums(self) -> dict[str, tuple[Any, ...]]:
+        """What tells models apart, by the name of a parameter or buffer."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        return {
+            name: (name in self.parameters, str(tensor.dtype), *_checksum(tensor))
+            for name, tensor in named
+        }
 
     def model_at(self, params: Params) -> nn.Module:
         """A model of the user's class with these parameters, ready to train."""
@@ -190,6 +226,11 @@ class _Bound(nn.Module):
 
     def forward(self, batch: Any) -> Any:
         return self.function(self.model, batch)
+
+
+def _checksum(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return tuple(tensor.shape), zlib.crc32(flat.view(torch.uint8).numpy().data)
 
 
 def _set_mode(model: nn.Module, mode: str) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches, ChosenSamples, Part
+from flatgauge.displays import Displayed
 from flatgauge.errors import OptionError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
 from flatgauge.network import Forward, Network
-from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound
-from flatgauge.sums import MeanLoss, Watch, in_time, mean_loss, summed
+from flatgauge.ranks import ProcessGroup, Ranks, ranks_of
+from flatgauge.readings import Readings
+from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound, most_certain
+from flatgauge.sums import Losses, MeanLoss, Watch, losses_of
 from flatgauge.units import survey
 from flatgauge.vectors import (
     Params,
@@ -31,13 +34,12 @@ from flatgauge.vectors import (
     scale,
 )
 
-T = TypeVar("T")
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
 # What an objective has by its loss; its rows are what the loss averages over.
 OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 
-class Objective:
+class Objective(Readings, Displayed):
     """L(θ): the mean loss of a model over data, as a function of its parameters.
 
     The model is copied, so yours is never touched and may go on training. A batch
@@ -68,6 +70,9 @@ class Objective:
         memory: of a GPU in all, of a CPU for what each operator keeps: bytes or "12GiB".
         derivatives: "checked" compares autograd's with differences of the loss on some
             samples, and refuses where they differ; "as given" takes its word.
+        process_group: of torch.distributed. Inside an initialised default group each
+            process gives its own batches, and L is the mean over those of all; False
+            measures by this process alone.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -91,30 +96,41 @@ class Objective:
         precision: str = "ieee",
         memory: int | float | str | None = None,
         derivatives: str = CHECKED,
+        process_group: ProcessGroup = None,
     ):
         _check_choice("derivatives", derivatives, CHECKED, AS_GIVEN)
         _check_choice("precision", precision, "ieee", "tf32")
         self.precision, self.derivatives = precision, derivatives
         self.memory = bytes_of(memory)
-        # A copy made in inference mode could not be differentiated.
-        with torch.inference_mode(False):
-            chosen = {"mode": mode, "params": params, "forward": forward}
-            self.network = Network(model, device=device, dtype=dtype, **chosen)
-        self._batches: Batches | Part = Batches(
-            data,
-            batch_size=batch_size,
-            device=self.device,
-            dtype=self.dtype,
-            any_batch=forward is not None and not isinstance(loss, str),
-        )
+        self.ranks: Ranks = ranks_of(process_group)
+
+        def take() -> tuple[Network, Batches]:
+            # A copy made in inference mode could not be differentiated.
+            with torch.inference_mode(False):
+                chosen = {"mode": mode, "params": params, "forward": forward}
+                network = Network(model, device=device, dtype=dtype, **chosen)
+            check_finite_parameters(network.parameters)
+            return network, Batches(
+                data,
+                batch_size=batch_size,
+                device=network.device,
+                dtype=network.dtype,
+                any_batch=forward is not None and not isinstance(loss, str),
+            )
+
+        self.network, batches = self.ranks.together(take)
+        self.network.share(self.ranks)
+        if self.ranks.count > 1:
+            batches.warn_of_padding()
+        self._batches: Batches | Part = batches
         self.parameters: Params = self.network.parameters
         # What has been found out: see `flatgauge.memo`.
         self.facts: Facts = {}
         self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
-        check_finite_parameters(self.parameters)
         self._survey(loss)
-        self._batches.hold_from_now_on(self.memory)
+        batches.offset = sum(self.shares[: self.ranks.rank])
+        batches.hold_from_now_on(self.memory)
         self._check_sound(model)
 
     @property
@@ -124,8 +140,9 @@ class Objective:
 
     @property
     def batch_count(self) -> int:
-        """The number of batches of one pass."""
-        return len(self.batch_sizes) if self._others is None else len(self._others)
+        """The number of batches of one pass, of this process."""
+        own = self.shares[self.ranks.rank]
+        return own if self._others is None else len(self._others)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -177,7 +194,10 @@ class Objective:
         if len(names) < len(self.parameters):
             names = [n for n, p in model.named_parameters() if p.requires_grad]
         changed = self._clone()
-        changed.network = self.network.with_model(model, names)
+        changed.network = self.ranks.together(
+            lambda: self.network.with_model(model, names)
+        )
+        changed.network.share(self.ranks)
         changed.parameters = changed.network.parameters
         check_finite_parameters(changed.parameters)
         if changed.parameters.keys() != self.parameters.keys():
@@ -214,7 +234,7 @@ class Objective:
         bare = self._clone()
         bare.network_facts, bare._others = self.network_facts, self._others
         for name in OF_THE_LOSS:
-            bare.__dict__.pop(name, None)
+            vars(bare).pop(name, None)
         return bare
 
     def in_batches(self, batches: list[Batch]) -> Objective:
@@ -250,18 +270,8 @@ class Objective:
             seed=seed,
         )
 
-    def sum(self, term: Callable[[Batch], T]) -> T:
-        """Σ term(batch) over the data: see `sums.summed` for what can be added up."""
-        with self.isolated():
-            return summed(map(term, in_time(self.batches())))
-
-    def first_batch(self) -> Batch:
-        """The first one, on the device."""
-        with self.isolated():
-            return next(self.batches())
-
     def batches(self) -> Iterator[Batch]:
-        """The batches, on the device; to be read inside `isolated()`."""
+        """The batches of this process, on the device; to be read inside `isolated()`."""
         return iter(self._batches if self._others is None else self._others)
 
     def held_batches(self) -> list[Batch] | None:
@@ -287,40 +297,50 @@ class Objective:
     def _clone(self) -> Objective:
         """A copy without facts, not even its value: who hands them on, says so."""
         twin = object.__new__(Objective)
-        twin.__dict__.update(self.__dict__)
+        vars(twin).update(vars(self))
         twin._value = twin._others = None
         twin.facts, twin.network_facts = {}, {}
         return twin
 
     def _mean(self, loss: Loss, seed: int, watch: Watch | None = None) -> MeanLoss:
         """The mean of a loss over the data, without derivatives."""
-        with self.isolated(seed), self.network.watched(watch is not None):
-            evaluate = partial(self.evaluate, self.parameters)
-            return mean_loss(self.batches(), evaluate, loss, watch)
+
+        def own() -> Losses:
+            with self.isolated(seed), self.network.watched(watch is not None):
+                evaluate = partial(self.evaluate, self.parameters)
+                return losses_of(self.batches(), evaluate, loss, watch)
+
+        return MeanLoss.of(self.ranks.gathered(self.ranks.together(own)))
 
     def _survey(self, loss: LossLike) -> None:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
         given = resolve_loss(loss)
-        found = survey(self._mean, given, self.network, self.parameters)
+        found = survey(self._mean, given, self.network, self.parameters, self.ranks)
         self.loss, self.coupled, seen = found
         self._count(seen)
 
     def _count(self, seen: MeanLoss) -> None:
         self._value: float | None = seen.value
         self.batch_sizes, self.sample_count = seen.sizes, seen.rows
+        self.shares = seen.shares
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""
-        with self.isolated(), derivative_errors("gradient"):
-            self.derivatives = check_sound(
-                self.network,
-                self.parameters,
-                self.loss,
-                self.batches,
-                self.batch_count,
-                model,
-                derivatives=self.derivatives,
-            )
+
+        def own() -> str:
+            with self.isolated(), derivative_errors("gradient"):
+                return check_sound(
+                    self.network,
+                    self.parameters,
+                    self.loss,
+                    self.batches,
+                    self.batch_count,
+                    model,
+                    derivatives=self.derivatives,
+                )
+
+        found = self.ranks.gathered(self.ranks.together(own))
+        self.derivatives = most_certain(found)
 
 
 def _check_choice(name: str, given: str, one: str, other: str) -> None:

@@ -116,4 +116,5 @@ def gradient_seconds(objective: Objective) -> float:
     found = deadline.current()
     if found is None or taken < AGAIN * found.left:
         taken = min(taken, once())
+    taken = objective.ranks.agreed(taken)
     return taken * objective.sample_count / max(objective.batch_sizes[0], 1)

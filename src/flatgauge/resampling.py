@@ -120,8 +120,7 @@ class Splits:
 
 def _units(objective: Objective) -> tuple[str, list[Unit]]:
     """What can be chosen, as (batch, row); a row of None is the whole batch."""
-    with objective.isolated():
-        lengths = [samples_in(batch) for batch in objective.batches()]
+    lengths = objective.each(samples_in)
     if objective.coupled or None in lengths:
         return "batches", [(index, None) for index in range(len(lengths))]
     return "samples", [

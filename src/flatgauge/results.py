@@ -1,14 +1,10 @@
-"""Results as plain data: a number with its status, uncertainty, cost and provenance.
-
-Nothing here holds a tensor, so that a result can be stored, sent and drawn again
-without the model that it came from.
-"""
+"""Reports: measurements as plain data, without the model that they came from."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from html import escape
@@ -16,158 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from flatgauge.errors import FlatgaugeError
-from flatgauge.files import write_text
-from flatgauge.tables import format_value, table
+from flatgauge.exports import Tabular
+from flatgauge.measurements import Cost as Cost
+from flatgauge.measurements import Measurement as Measurement
+from flatgauge.measurements import Plain as Plain
+from flatgauge.measurements import Provenance as Provenance
+from flatgauge.tables import table
 from flatgauge.vocabulary import Status as Status
 
 SCHEMA = "flatgauge-report-1"
 """Raised where a field changes its meaning; a file without newer fields still opens."""
 
-Plain = Mapping[str, Any]
-"""What JSON holds: strings, numbers, lists and dictionaries."""
-
 
 @dataclass(frozen=True)
-class Cost:
-    """What a number took: seconds, and Hessian products.
-
-    `notes["routes"]` says, by loss, which route multiplied them last, and where others
-    were tried: the seconds of one product with the first batch for each candidate, how
-    far each was from the truth, and why some failed.
-    """
-
-    seconds: float = 0.0
-    products: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What is needed to compare a number with another one.
-
-    `derivatives` is "checked" where autograd's were compared with differences of the loss,
-    "undecided" where rounding or kinks hid the answer, else "as given".
-
-    Where samples influence each other (`coupled`), `batch_sizes` says of what sizes the
-    batches were, such as "3 × 16, 1 × 2": other batches are another objective.
-    """
-
-    flatgauge: str
-    torch: str
-    python: str
-    device: str
-    dtype: str
-    model: str
-    parameters: int
-    fingerprint: str
-    loss: str
-    loss_value: float
-    mode: str
-    samples: int
-    batches: int
-    seed: int
-    time: str
-    derivatives: str = "as given"
-    coupled: bool = False
-    batch_sizes: str = ""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One measured number. It has no `float()`: look at the status first.
-
-    Attributes:
-        measure: the measure's name.
-        value: the number, or None where it does not apply or failed.
-        status: how far to trust it.
-        message: the status in words for this very number.
-        uncertainty: an error bound or a standard error, in the value's units, of the
-            computation and not of the data; None if the value is exact. Of a lower
-            bound (details["bound"] is "lower") it is rounding alone.
-        details: parts and by-products, such as contributions by layer.
-        options: every option with the value that was used.
-        loss: the name of the loss that the measure saw: the objective's own, or the
-            surrogate that its options chose.
-        cost: what it took.
-        provenance: what it was measured on.
-        data_uncertainty: the standard error over samples of the data, where it was asked
-            for (`resamples=`); `uncertainty` is that of the computation alone.
-    """
-
-    measure: str
-    value: float | None
-    status: Status
-    message: str
-    uncertainty: float | None
-    details: dict[str, Any]
-    options: dict[str, Any]
-    loss: str
-    cost: Cost
-    provenance: Provenance
-    data_uncertainty: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.value is not None and not math.isfinite(self.value):
-            raise FlatgaugeError(
-                f"'{self.measure}' came out as {self.value}, which is never a result: "
-                "please report this."
-            )
-
-    @property
-    def is_lower_bound(self) -> bool:
-        """Whether the truth may be larger than the number, by what nobody knows."""
-        return self.details.get("bound") == "lower"
-
-    @property
-    def two_sided(self) -> float | None:
-        """The uncertainty to both sides, which a lower bound does not have."""
-        return None if self.is_lower_bound else self.uncertainty
-
-    @property
-    def error_bar(self) -> float:
-        """What the number can be off by, when it is compared with another of its kind.
-
-        That is its uncertainty; for a lower bound, whose uncertainty is rounding alone,
-        also how far apart the searches for it ended.
-        """
-        spread = self.details["bound_spread"] if self.is_lower_bound else 0.0
-        return max(self.uncertainty or 0.0, spread)
-
-    @property
-    def shown(self) -> str:
-        """The number for people; a lower bound has no error bar on both sides."""
-        bound = "≥ " if self.is_lower_bound else ""
-        shown = bound + format_value(self.value, self.two_sided)
-        if self.value is None or self.data_uncertainty is None:
-            return shown
-        return f"{shown} ± {self.data_uncertainty:.1g} (data)"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {**asdict(self), "status": self.status.name}
-
-    @classmethod
-    def from_dict(cls, plain: Plain) -> Measurement:
-        """The inverse of `to_dict`; old files name a surrogate's loss in the details."""
-        named = plain["details"].get("loss")
-        return cls(
-            **{
-                "loss": named
-                if isinstance(named, str)
-                else plain["provenance"]["loss"],
-                **plain,
-                "status": Status[plain["status"]],
-                "cost": Cost(**plain["cost"]),
-                "provenance": Provenance(**plain["provenance"]),
-            }
-        )
-
-
-@dataclass(frozen=True)
-class Report:
+class Report(Tabular):
     """Measurements by the string that asked for each, and what belongs with them.
 
-    `extras` holds plain data for the page: spectra, landscapes, audits, comparisons.
+    `extras` holds plain data for the page: spectra, landscapes, audits, comparisons, and
+    `cautions`, sentences that must be read before the numbers.
     """
 
     measurements: dict[str, Measurement]
@@ -185,6 +47,17 @@ class Report:
 
     def __len__(self) -> int:
         return len(self.measurements)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.measurements
+
+    def keys(self) -> KeysView[str]:
+        """The strings that asked; with them `dict(report)` has the measurements."""
+        return self.measurements.keys()
+
+    def items(self) -> ItemsView[str, Measurement]:
+        """The measurements with the strings that asked for them."""
+        return self.measurements.items()
 
     def with_extras(self, **extras: Any) -> Report:
         """The same report with more plain data for the page; this one stays as it is."""
@@ -215,13 +88,37 @@ class Report:
         cells = [
             (key, one.shown, one.status.word) for key, one in self.measurements.items()
         ]
-        broken = [
-            f"{key}: {one.message}"
+        notes = [
+            f"{key}: {one.message if one.status is Status.FAILED else one.caution}"
             for key, one in self.measurements.items()
-            if one.status is Status.FAILED
+            if one.status is Status.FAILED or one.caution
         ]
-        broken += [self.extras["budget"]["text"]] if "budget" in self.extras else []
-        return "\n".join([head, table(("measure", "value", "status"), cells), *broken])
+        notes += [self.extras["budget"]["text"]] if "budget" in self.extras else []
+        notes += self.cautions
+        return "\n".join([head, table(self._head, cells), *notes])
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        bars = any(one.two_sided is not None for one in self.measurements.values())
+        return "measure", "value ± error of the solver" if bars else "value", "status"
+
+    @property
+    def cautions(self) -> list[str]:
+        """What must be known before any of the numbers is read."""
+        return list(self.extras.get("cautions", ()))
+
+    def sentence(self) -> str:
+        """What was measured, on what and with what, as a paper says it."""
+        return f"{self.provenance.sentence()} {measured_with(self)}"
+
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Measures and values; the status where it is not to be trusted as it stands."""
+        cells = [(key, one.quoted) for key, one in self.measurements.items()]
+        return ("Measure", "Value"), cells
+
+    def whole(self) -> dict[str, Any]:
+        """What the page is drawn from."""
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -254,7 +151,7 @@ class Report:
 
     def to_json(self, path: str | Path) -> None:
         """Write the report; a file of that name is replaced in one step."""
-        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False))
+        self.save(path, ".json")
 
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
@@ -269,9 +166,7 @@ class Report:
 
     def to_html(self, path: str | Path) -> None:
         """Write the page: one file with figures and tables that needs nothing else."""
-        from flatgauge.report.page import render
-
-        write_text(path, render(self.to_dict()))
+        self.save(path, ".html")
 
     def _repr_html_(self) -> str:
         from flatgauge.report.page import fragment
@@ -280,6 +175,17 @@ class Report:
             return fragment(self.to_dict())
         except FlatgaugeError:
             return f"<pre>{escape(str(self))}</pre>"
+
+
+def measured_with(report: Report) -> str:
+    """The measures with all of their options, and the loss where it is a surrogate."""
+    said = []
+    for key, one in report.measurements.items():
+        options = [f"{name}={value}" for name, value in one.options.items()]
+        if one.loss != report.provenance.loss:
+            options.append(f"on {one.loss}")
+        said.append(f"{key} ({', '.join(options)})" if options else key)
+    return f"Measures: {'; '.join(said)}." if said else ""
 
 
 def plain(value: Any) -> Any:

@@ -22,7 +22,9 @@ from flatgauge.errors import (
     NotConvergedError,
     OptionError,
     OutOfMemoryError,
+    ProcessGroupError,
 )
+from flatgauge.fingerprints import data_fingerprint
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once_per_network
@@ -47,8 +49,12 @@ def measure(
     progress: Progress | bool | None = None,
     budget: float | int | str | None = None,
     resamples: int = 0,
+    so_far: Callable[[Report], None] | None = None,
 ) -> Report:
     """Measure an objective.
+
+    Where several processes measure together, all of them call this alike, and all get
+    the same report.
 
     Args:
         objective: model, data, loss and the point.
@@ -69,6 +75,8 @@ def measure(
         resamples: how many times to split the data at random into halves, and measure
             both, which takes about as long again each time. `data_uncertainty` then is
             the standard error over samples of the data: see `flatgauge.resampling`.
+        so_far: called with a report of what is done after every measure, for example
+            to write it: a crash then loses the measure at work only.
 
     Returns:
         A `Report`, in the order of the requests. An error inside one measure makes it
@@ -101,6 +109,9 @@ def measure(
             )
             if strict and not done[request].status.trusted:
                 raise NotConvergedError(f"{request}: {done[request].message}")
+            if so_far is not None:
+                known = {one: done[one] for one in plans if one in done}
+                so_far(Report(known, provenance, {"measures": catalogue(known)}))
         found = {request: done[request] for request in plans}
         if resamples:
             found = _resampled(objective, plans, found, schedule, resamples, seed)
@@ -108,7 +119,7 @@ def measure(
     unfinished = sum(one.status is Status.NOT_CONVERGED for one in found.values())
     if (kept := schedule.to_dict(unfinished)) is not None:
         extras["budget"] = plain(kept)
-    return Report(found, provenance, extras)
+    return objective.ranks.agreed(Report(found, provenance, extras))
 
 
 def _resampled(
@@ -161,6 +172,7 @@ def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
             "formula": info.formula,
             "reference": info.reference,
             "flatter": info.flatter,
+            "logarithmic": info.logarithmic,
             "invariant_to": sorted(claims_of(one)),
         }
     return entries
@@ -203,6 +215,9 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
     """What the measure says; what breaks inside it is its own affair."""
     try:
         found = info.function(work, **options)
+    except ProcessGroupError:
+        # There is no one left to go on with.
+        raise
     except (OptionError, OutOfMemoryError) as error:
         return Outcome(None, Status.FAILED, str(error))
     except (NotApplicable, FlatgaugeError) as reason:
@@ -241,12 +256,15 @@ def describe(objective: Objective, seed: int) -> Provenance:
         loss_value=objective.value(),
         mode=objective.network.mode,
         samples=objective.sample_count,
-        batches=objective.batch_count,
+        batches=len(objective.batch_sizes),
         seed=seed,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         derivatives=objective.derivatives,
         coupled=objective.coupled,
         batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
+        processes=objective.ranks.count,
+        data=data_fingerprint(objective),
+        precision=objective.precision,
     )
 
 

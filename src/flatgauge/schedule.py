@@ -69,11 +69,15 @@ class Schedule:
         self._plans = plans
         self._pending: list[str] = []
         self._took, self._hoped, self._slower = 0.0, 0.0, 1.0
-        self._listener = Lines() if progress is True else progress or None
+        ranks = work.objective.ranks
+        self._listener = None
+        if ranks.first:
+            self._listener = Lines() if progress is True else progress or None
         hear = self._listener.inside if isinstance(self._listener, Observer) else None
         self._deadline: Deadline | None = None
-        if budget is not None or hear is not None:
-            self._deadline = Deadline(math.inf if budget is None else budget, hear)
+        if ranks.agreed(budget is not None or hear is not None):
+            limit = math.inf if budget is None else budget
+            self._deadline = Deadline(limit, hear, ranks.agreed)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -219,7 +223,7 @@ class Schedule:
         """An interrupt ends the run, unless it is to raise, or is the second one."""
         if limit is None or self.budget is None or limit.interrupted:
             raise
-        limit.interrupted = True
+        limit.interrupt()
 
     def _plan(self, limit: Deadline) -> None:
         try:
@@ -233,8 +237,9 @@ class Schedule:
             self._take_in(limit)
         if self.budget is not None and self.budget < math.inf:
             self.order = cheap_first(self.expected)
+        left = limit.left
         if isinstance(self._listener, Observer):
-            self._listener.planned(self._whole(), limit.left)
+            self._listener.planned(self._whole(), left)
 
     def _whole(self) -> dict[str, float | None]:
         found = {request: self.expected[request] for request in self.order}

@@ -40,6 +40,7 @@ VECTORS = 12
 # How far the point is moved, in units of the usual way: see `differences.moved`.
 SHARES = (1.0, 1e-4)
 CHECKED, AS_GIVEN, UNDECIDED = "checked", "as given", "undecided"
+INDEPENDENT = "independent"
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def check_sound(
         derivatives: "as given" leaves autograd's alone.
 
     Returns:
-        "checked", "undecided" or "as given".
+        "checked", "undecided" or "as given"; "independent" of a loss that does not
+        depend on the parameters.
 
     Raises:
         ModelError: for a loss of the user's own parameters, and derivatives that are not
@@ -132,10 +134,7 @@ def check_sound(
         if len(unused_in(total, leaves)) < len(leaves):
             break
     else:
-        raise ModelError(
-            "the loss does not depend on any of the chosen parameters: check params=, and "
-            "that forward= uses the model that it is given."
-        )
+        return INDEPENDENT
     if derivatives == AS_GIVEN:
         return AS_GIVEN
     few = few_of(batches(), count) or _cuts(batch)
@@ -147,6 +146,17 @@ def check_sound(
             return UNDECIDED
         others = [one for one in few if one is not found.given]
         return _check_derivatives(found, others)
+
+
+def most_certain(found: list[str]) -> str:
+    """What several processes found out, each by its own data, in one word."""
+    for one in (AS_GIVEN, CHECKED, UNDECIDED):
+        if one in found:
+            return one
+    raise ModelError(
+        "the loss does not depend on any of the chosen parameters: check params=, and "
+        "that forward= uses the model that it is given."
+    )
 
 
 def _check_derivatives(first: Bench, others: list[Batch]) -> str:

@@ -28,12 +28,34 @@ REPEAT_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 @dataclass(frozen=True)
+class Losses:
+    """The sum of the losses of each batch, its rows, and the largest output of all."""
+
+    totals: list[float]
+    sizes: list[int]
+    reach: float
+
+
+@dataclass(frozen=True)
 class MeanLoss:
-    """The mean loss, the rows of each batch that it came from, and the largest output."""
+    """The mean loss, the rows of each batch that it came from, and the largest output.
+
+    `shares` says how many of the batches each process has.
+    """
 
     value: float
     sizes: tuple[int, ...]
     reach: float
+    shares: tuple[int, ...]
+
+    @classmethod
+    def of(cls, parts: list[Losses]) -> MeanLoss:
+        """The mean over all rows of all processes, added up in the order of batches."""
+        sizes = tuple(size for part in parts for size in part.sizes)
+        total = sum(one for part in parts for one in part.totals)
+        reach = max(part.reach for part in parts)
+        shares = tuple(len(part.sizes) for part in parts)
+        return cls(total / max(sum(sizes), 1), sizes, reach, shares)
 
     @property
     def rows(self) -> int:
@@ -53,13 +75,13 @@ def in_time(batches: Iterable[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def mean_loss(
+def losses_of(
     batches: Iterable[Batch],
     evaluate: Callable[[Batch], tuple[Any, Any]],
     loss: Loss,
     watch: Watch | None = None,
-) -> MeanLoss:
-    """The mean over all rows, without derivatives.
+) -> Losses:
+    """The losses of all batches, without derivatives.
 
     Raises:
         NonFiniteError: if the loss of a batch is not finite.
@@ -87,7 +109,7 @@ def mean_loss(
                 "outputs on it."
             )
     reach = max((one for one in largest if not math.isnan(one)), default=0.0)
-    return MeanLoss(sum(losses) / max(sum(sizes), 1), tuple(sizes), reach)
+    return Losses(losses, sizes, reach)
 
 
 def summed(terms: Iterable[T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -16,6 +17,21 @@ def format_value(value: float | None, uncertainty: float | None = None) -> str:
         return "-"
     shown = f"{value:.6g}"
     return shown if uncertainty is None else f"{shown} ± {uncertainty:.1g}"
+
+
+def rounded(value: float, uncertainty: float | None = None) -> str:
+    """A number for a paper: to two digits of its uncertainty, to four if it is exact.
+
+    >>> rounded(3.14159265, 0.0021), rounded(1234.5678), rounded(2.0e-7, 3e-9)
+    ('3.1416 ± 0.0021', '1235', '2.000e-07 ± 3.0e-09')
+    """
+    if not uncertainty:
+        return f"{value:.4g}"
+    last = math.floor(math.log10(uncertainty)) - 1
+    if -6 <= last <= 0 and abs(value) < 1e6:
+        return f"{value:.{-last}f} ± {uncertainty:.{-last}f}"
+    first = math.floor(math.log10(abs(value))) if value else last
+    return f"{value:.{max(first - last, 1)}e} ± {uncertainty:.1e}"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

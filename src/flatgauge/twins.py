@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -77,96 +78,81 @@ def families(objective: Objective) -> list[Family]:
 
     group = symmetries(objective, batchnorm="eps-corrected")
     for kind in group.kinds:
-        offer(kind, _rescaling(objective, group, kind), complete=group.complete)
+        offer(kind, partial(_rescaled, objective, group, kind), complete=group.complete)
     joint = symmetries(objective, batchnorm="joint")
     if joint.approximate_dimension > joint.dimension:
-        offer(Kind.NODE_RESCALE, _rescaling(objective, joint, None), exact=False)
+        offer(
+            Kind.NODE_RESCALE, partial(_rescaled, objective, joint, None), exact=False
+        )
     attention = _attention_layouts(objective)
     if attention:
-        offer(Kind.ATTENTION_GL, _attention(objective, attention))
+        offer(Kind.ATTENTION_GL, partial(_other_heads, objective, attention))
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
         if permutable_layers(chain):
-            offer(Kind.PERMUTATION, _permutation(objective, chain))
-        offer(Kind.BRANCH_SPLIT, _branches(objective))
+            offer(Kind.PERMUTATION, partial(_permuted, objective, chain))
+        offer(Kind.BRANCH_SPLIT, partial(_split, objective))
     axes = output_layer(objective)
     if axes:
-        offer(Kind.OUTPUT_SHIFT, _output_shift(objective, axes))
-        offer(Kind.OUTPUT_SCALE, _output_scale(objective, axes))
+        offer(Kind.OUTPUT_SHIFT, partial(_shifted, objective, axes))
+        offer(Kind.OUTPUT_SCALE, partial(_scaled, objective, axes))
     return found
 
 
-def _rescaling(objective: Objective, group: Group, kind: str | None) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        element = group.random_element(
-            seed=seed, spread=spread, kind=kind, approximate=kind is None
+def _rescaled(
+    objective: Objective, group: Group, kind: str | None, seed: int, spread: float
+) -> Objective:
+    element = group.random_element(
+        seed=seed, spread=spread, kind=kind, approximate=kind is None
+    )
+    return objective.with_model(group.act(objective.model(), element))
+
+
+def _other_heads(
+    objective: Objective, layouts: list[AttentionLayout], seed: int, spread: float
+) -> Objective:
+    params = objective.parameters
+    for index, layout in enumerate(layouts):
+        size = params[layout.output.weight].shape[1] // layout.heads
+        first, second = (
+            random_gl(layout.groups, size, 1000 * seed + 2 * index + part, spread)
+            for part in (0, 1)
         )
-        return objective.with_model(group.act(objective.model(), element))
-
-    return move
-
-
-def _attention(objective: Objective, layouts: list[AttentionLayout]) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        params = objective.parameters
-        for index, layout in enumerate(layouts):
-            heads = layout.groups
-            size = params[layout.output.weight].shape[1] // layout.heads
-            first, second = (
-                random_gl(heads, size, 1000 * seed + 2 * index + part, spread)
-                for part in (0, 1)
-            )
-            params = transform_query_key(params, layout, first)
-            params = transform_value_output(params, layout, second)
-        return objective.at(params)
-
-    return move
+        params = transform_query_key(params, layout, first)
+        params = transform_value_output(params, layout, second)
+    return objective.at(params)
 
 
-def _permutation(objective: Objective, chain: Chain) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        params = objective.parameters
-        random = generator(seed)
-        for layer in permutable_layers(chain):
-            count = params[chain.layers[layer].weight].shape[0]
-            order = torch.randperm(count, generator=random)
-            params = permute_units(params, chain, layer, order)
-        return objective.at(params)
-
-    return move
+def _permuted(objective: Objective, chain: Chain, seed: int, _: float) -> Objective:
+    params, random = objective.parameters, generator(seed)
+    for layer in permutable_layers(chain):
+        count = params[chain.layers[layer].weight].shape[0]
+        order = torch.randperm(count, generator=random)
+        params = permute_units(params, chain, layer, order)
+    return objective.at(params)
 
 
-def _output_shift(objective: Objective, axes: Axes) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        random = generator(seed)
-        params, steps = objective.parameters, {}
-        for name, tensor in params.items():
-            if name in axes:
-                shape = list(tensor.shape)
-                shape[axes[name]] = 1
-                step = torch.randn(shape, generator=random, dtype=tensor.dtype)
-                size = tensor.square().mean().sqrt()
-                steps[name] = spread * size * step.to(tensor.device)
-        return objective.at(shift_output(params, axes, steps))
-
-    return move
+def _shifted(objective: Objective, axes: Axes, seed: int, spread: float) -> Objective:
+    params, random, steps = objective.parameters, generator(seed), {}
+    for name, tensor in params.items():
+        if name in axes:
+            shape = list(tensor.shape)
+            shape[axes[name]] = 1
+            step = torch.randn(shape, generator=random, dtype=tensor.dtype)
+            size = tensor.square().mean().sqrt()
+            steps[name] = spread * size * step.to(tensor.device)
+    return objective.at(shift_output(params, axes, steps))
 
 
-def _output_scale(objective: Objective, axes: Axes) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
-        factor = float(torch.exp(spread * draw))
-        return objective.at(scale_output(objective.parameters, axes, factor))
-
-    return move
+def _scaled(objective: Objective, axes: Axes, seed: int, spread: float) -> Objective:
+    draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
+    factor = float(torch.exp(spread * draw))
+    return objective.at(scale_output(objective.parameters, axes, factor))
 
 
-def _branches(objective: Objective) -> Move:
-    def move(seed: int, spread: float) -> Objective:
-        share = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
-        return objective.with_model(split_branches(objective.model(), 0, share))
-
-    return move
+def _split(objective: Objective, seed: int, _: float) -> Objective:
+    share = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
+    return objective.with_model(split_branches(objective.model(), 0, share))
 
 
 def _attention_layouts(objective: Objective) -> list[AttentionLayout]:

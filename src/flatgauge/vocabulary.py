@@ -58,12 +58,16 @@ class Kind(_Word):
 RESCALINGS = (Kind.LAYER_RESCALE, Kind.NODE_RESCALE)
 
 
-def kind_label(kind: str, exact: bool) -> str:
+def kind_label(kind: str, exact: bool, adversarial: bool = False) -> str:
     """A kind as it is shown; what holds only up to a normalization's eps says so.
 
     >>> kind_label(Kind.NODE_RESCALE, exact=False)
     'node-rescale (up to eps)'
+    >>> kind_label(Kind.NODE_RESCALE, exact=True, adversarial=True)
+    'node-rescale (on purpose)'
     """
+    if adversarial:
+        return f"{kind} (on purpose)"
     return str(kind) if exact else f"{kind} (up to eps)"
 
 

@@ -195,7 +195,7 @@ def report(subject: Subject) -> Claims:
         path = Path(folder) / "report"
         found.to_json(path)
         assert fg.Report.from_json(path) == found
-        if find_spec("jinja2") and find_spec("plotly"):
+        if find_spec("jinja2") and find_spec("matplotlib"):
             found.to_html(path)
             assert "hessian-trace" in path.read_text(encoding="utf-8")
     yield from same_report(found, fg.measure(subject.reference, *FEW))

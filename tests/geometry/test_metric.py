@@ -16,7 +16,6 @@ POINT = {"w": torch.tensor([[3.0, 4.0]]), "b": torch.tensor([2.0]), "z": torch.z
 def test_scales():
     assert LayerMetric().scales(POINT)["w"].tolist() == [[5.0, 5.0]]
     assert LayerMetric().scales(POINT)["b"].tolist() == [2.0]
-    assert LayerMetric(biases=False).scales(POINT)["b"].tolist() == [0.0]
     assert NodeMetric().scales(POINT)["w"].tolist() == [[3.0, 4.0]]
     assert Euclidean().scales(POINT)["z"].tolist() == [1.0, 1.0]
     assert LayerMetric().scales(POINT)["z"].tolist() == [0.0, 0.0]

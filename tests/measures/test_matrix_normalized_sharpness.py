@@ -95,3 +95,26 @@ def test_exact_traces_have_no_error():
     exact = Traces({"a": 4.0, "b": -1.0}, [], "exact", fg.Status.EXACT, "")
     found = exact.root_sum({"a": 3.0, "b": 2.0})
     assert (found.value, found.error, found.vanishing) == (6.0, None, [])
+
+
+def test_a_zero_that_is_all_clipping_says_so():
+    """Between two equal minima every tensor bends downwards."""
+
+    class Double(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+
+        def forward(self, x):
+            return (self.weight**2 - 1) * x
+
+    data = (torch.ones(2, 1).double(), torch.zeros(2, 1).double())
+    objective = fg.Objective(Double(), data, "mse")
+    name = "matrix-normalized-sharpness"
+    report = fg.measure(objective, name)
+    assert report[name].value == 0
+    assert "was clipped to 0" in report[name].caution
+    assert f"{name}: {report[name].caution}" in str(report)
+    near = fg.measure(objective.at({"weight": torch.tensor(0.9).double()}), name)
+    assert near[name].value > 0
+    assert near[name].caution == ""

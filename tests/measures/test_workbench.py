@@ -8,7 +8,6 @@ from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.workbench import Workbench
 
 
@@ -60,8 +59,8 @@ def test_options_are_a_part_of_the_key(work):
 
 
 def test_a_centered_point_is_one_point_of_its_own(work):
-    point = centered_point(work, True)
-    assert centered_point(work, True) is point
+    point = work.point(True)
+    assert work.point(True) is point
     found = largest(work, point=point)
     assert largest(work, point=point) is found
     assert largest(work) is not found

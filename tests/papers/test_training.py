@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.small_nets import mlp, params_of
 from torch import nn
 
-from flatgauge.errors import ModelError, OptionError
+from flatgauge.errors import ModelError, OptionError, VectorError
 from flatgauge.vectors import generator
-from papers.training import Goal, Stack, forward, train
+from papers.training import Goal, Stack, forward, train, with_parameters
 
 
 def small_lenet(bias: bool = True) -> nn.Sequential:
@@ -182,3 +183,22 @@ def test_a_cuda_graph_trains_as_the_eager_step_and_as_the_cpu(build):
         close = {"rtol": 1e-8, "atol": 1e-9}
         torch.testing.assert_close(values, eager.parameters[name], **close)
         torch.testing.assert_close(values.cpu(), on_cpu.parameters[name], **close)
+
+
+def test_with_parameters_shares_nothing():
+    net = mlp([2, 3, 1], seed=0)
+    point = params_of(net)
+    twin = with_parameters(net, {"0.weight": point["0.weight"] * 2})
+    assert torch.equal(twin[0].weight, net[0].weight * 2)
+    assert torch.equal(twin[2].weight, net[2].weight)
+    with torch.no_grad():
+        twin[2].weight.zero_()
+    assert bool(net[2].weight.all())
+
+
+@pytest.mark.parametrize(
+    "params", [{"nowhere": torch.zeros(1)}, {"0.bias": torch.zeros(7)}]
+)
+def test_with_parameters_refuses_strangers(params):
+    with pytest.raises(VectorError, match="named_parameters"):
+        with_parameters(mlp([2, 3, 1], seed=0), params)

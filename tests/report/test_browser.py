@@ -21,10 +21,12 @@ def test_the_full_page(width, tmp_path):
     assert found["scroll"] <= width
     assert found["wide"] == []
     names = [name for name, _, _ in found["plots"]]
-    assert names == ["audit", "comparison", "spectrum", "landscape-0", "landscape-1"]
+    assert names == ["comparison", "audit", "spectrum", "landscape-0", "landscape-1"]
     for name, drawn, wide in found["plots"]:
-        assert drawn > 0, name
+        assert drawn > 2, name
         assert 200 < wide <= width
+    # The answer, what it means and the numbers take three screens at most.
+    assert 0 < found["above"] <= 3 * 900
     for request, one in report.measurements.items():
         assert request in found["text"]
         assert number(one.value) in found["text"]

@@ -73,6 +73,7 @@ def test_real_reports_are_as_described():
         landscapes=[fg.landscape(objective, points=3).to_dict()],
         symmetries={"dimension": group.dimension, "text": str(group)},
         accuracies={"a": 0.5, "b": 0.75},
+        cautions=["The weights are random."],
     )
     plain = json.loads(json.dumps(report.to_dict()))
     assert check(plain) == []

@@ -100,7 +100,7 @@ def test_the_first_sentence_says_whether_it_became_flatter(report):
     rounding = ends(
         report,
         {"value": 2.0, "uncertainty": None},
-        {"value": 2.0001, "uncertainty": None},
+        {"value": 2.0 + 1e-10, "uncertainty": None},
     )
     assert "changed by more than its error" in rounding
 

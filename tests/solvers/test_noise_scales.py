@@ -4,13 +4,13 @@ import pytest
 import torch
 from support.cases import CASES, known_network
 
-from flatgauge.curvature.contractions import contractions
 from flatgauge.objective import Objective
 from flatgauge.solvers.noise_scales import NoiseScales
+from flatgauge.uses import uses_of
 
 
 def problem(objective: Objective, lam: float = 2.0):
-    noisy = NoiseScales(objective, contractions(objective).matrices, lam)
+    noisy = NoiseScales(objective, uses_of(objective).matrices, lam)
     logs = []
     for name in noisy.matrices:
         rows, columns = objective.parameters[name].shape[:2]

@@ -221,6 +221,9 @@ addEventListener("error", (event) => problems.push(String(event.message)));
 addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
 addEventListener("securitypolicyviolation", (e) => problems.push(e.violatedDirective));
 addEventListener("load", () => setTimeout(() => {
+  const folded = document.querySelector("details");
+  const above = folded ? Math.round(folded.getBoundingClientRect().top) : 0;
+  for (const one of document.querySelectorAll("details")) one.open = true;
   const places = [...document.querySelectorAll("[data-figure]")];
   const clipped = (one) => !one.closest(".scroll") && !one.closest("thead");
   const wide = [...document.querySelectorAll("body *")].filter((one) => clipped(one)
@@ -229,8 +232,8 @@ addEventListener("load", () => setTimeout(() => {
     problems, width: innerWidth, dark: getComputedStyle(document.body).backgroundColor,
     scroll: document.documentElement.scrollWidth,
     wide: wide.map((one) => one.tagName + "." + one.className),
-    plots: places.map((one) => [one.dataset.figure,
-      one.querySelectorAll(".trace, .contourlayer path").length,
+    above, plots: places.map((one) => [one.dataset.figure,
+      [...one.querySelectorAll("svg path")].filter((p) => p.getClientRects().length).length,
       Math.round(one.getBoundingClientRect().width)]),
     text: document.body.innerText,
   }, "*");

@@ -12,6 +12,7 @@ from support.models import mlp, small_vit, wide_resnet
 from torch import nn
 
 from flatgauge.errors import OptionError, SymmetryError
+from flatgauge.symmetry import group as group_module
 from flatgauge.symmetry import symmetries
 from flatgauge.vectors import dot, norm
 
@@ -215,3 +216,22 @@ def test_options_are_checked():
         symmetries(MODEL, INPUTS, batchnorm="both")
     with pytest.raises(OptionError, match="3 coordinates"):
         GROUP.element(torch.zeros(3))
+
+
+def test_what_moves_given_parameters_is_solved_once(monkeypatch):
+    solved = []
+    own = group_module.null_space
+
+    def counted(rows):
+        solved.append(rows.shape)
+        return own(rows)
+
+    monkeypatch.setattr(group_module, "null_space", counted)
+    group, params = symmetries(MODEL, INPUTS), parameters(MODEL)
+    some = {name: params[name] for name in list(params)[:3]}
+    first = group.vertical(params)
+    again = group.vertical({name: 2 * tensor for name, tensor in params.items()})
+    assert len(solved) == 1
+    assert distance({n: 2 * t for n, t in first[0].items()}, again[0]) < 1e-15
+    assert len(group.vertical(some)) < len(first)
+    assert len(solved) == 2

@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from flatgauge.symmetry.maps.branch import split_branches
 from flatgauge.symmetry.maps.chain import Chain
-from flatgauge.symmetry.maps.rescale import rescale_hidden_layer, rescale_layers
+from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import Params, norm, ravel, unravel
 from papers.dinh2017.standardization import absorb_standardization
 
@@ -58,7 +58,7 @@ def test_theorem_1_the_gradient_norm_grows_as_one_over_alpha():
     loss = squared_loss(net, normal(9, 2, seed=1), normal(9, 2, seed=2))
     first, second = gradient(loss, point).values()
     for alpha in (1.0, 0.1, 0.01, 1e-4):
-        moved = gradient(loss, rescale_hidden_layer(point, chain, alpha))
+        moved = gradient(loss, rescale_layers(point, chain, (alpha, 1 / alpha)))
         torch.testing.assert_close(moved["0.weight"], first / alpha, rtol=1e-11, atol=0)
         torch.testing.assert_close(
             moved["2.weight"], second * alpha, rtol=1e-11, atol=0
@@ -167,7 +167,8 @@ def test_the_spectral_norm_grows_beyond_any_bound():
     entry = float(hessian(loss, point).diagonal()[:4].max())
     assert entry > 0
     for bound in (1e2, 1e6):
-        moved = rescale_hidden_layer(point, chain, 0.999 * (entry / bound) ** 0.5)
+        alpha = 0.999 * (entry / bound) ** 0.5
+        moved = rescale_layers(point, chain, (alpha, 1 / alpha))
         assert float(torch.linalg.matrix_norm(hessian(loss, moved), 2)) >= bound
 
 

@@ -46,13 +46,13 @@ def test_a_transposed_copy_needs_no_table():
     tensor = torch.arange(12).reshape(3, 4)
     copied = tensor.t().contiguous()
     memory = Memory.behind(copied, Memory.whole(12, 0).seen_by(tensor.t()))
-    assert memory.table is None
+    assert memory.cut.table is None
     assert torch.equal(memory.seen_by(copied[1:]).numbers(), copied[1:])
 
 
 def test_what_lies_around_a_view_that_crosses_rows():
     tensor = torch.arange(24).reshape(3, 8)
-    memory = Memory((3, 8), (0, 1))
+    memory = Memory(Places((3, 8), (0, 1)))
     rows = tensor[1:].reshape(4, 4)
     assert memory.affine(rows) is None
     assert set(memory.around(rows).numbers().flatten().tolist()) == set(range(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import traceback
 import warnings
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED
+from flatgauge.cli.output import INTERRUPTED, json_alone
+from flatgauge.cli.processes import place, speaks
+from flatgauge.cli.settings import TOGETHER
 from flatgauge.cli.standalone import app
-from flatgauge.errors import FlatgaugeError, NotConvergedError
+from flatgauge.errors import FlatgaugeError, NotConvergedError, ProcessGroupError
 
 FINE, NOT_CONVERGED, BAD_INPUT, UNEXPECTED = 0, 1, 2, 3
 # The base of every complaint about the arguments themselves.
@@ -31,11 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    if not speaks():
+        if not given or given[0] not in TOGETHER:
+            return FINE
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Greek letters become question marks where the encoding has none (Windows' files).
         sys.stdout.reconfigure(errors="replace")
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), json_alone(given):
             if not debug:
                 warnings.showwarning = _show_warning
             code = app(given, prog_name="flatgauge", standalone_mode=False)
@@ -43,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = INTERRUPTED
     except NotConvergedError as error:
         return _fail(str(error), NOT_CONVERGED, debug)
+    except ProcessGroupError as error:
+        return _fail(f"rank {place()[0]}: {error}", BAD_INPUT, debug, always=True)
     except FlatgaugeError as error:
         return _fail(str(error), BAD_INPUT, debug)
     except OSError as error:
@@ -64,10 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else FINE
 
 
-def _fail(sentence: str, code: int, debug: bool) -> int:
+def _fail(sentence: str, code: int, debug: bool, always: bool = False) -> int:
+    """Say it, where this process speaks for all, or those that would may be gone."""
     if debug:
         traceback.print_exc()
-    print("flatgauge:", " ".join(sentence.split()), file=sys.stderr)
+    if always or speaks():
+        print("flatgauge:", " ".join(sentence.split()), file=sys.stderr)
     return code
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED, deliver
+from flatgauge.cli.output import INTERRUPTED, deliver, kept_so_far
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import Settings, shared
 from flatgauge.errors import OptionError
@@ -65,6 +65,7 @@ def measure(
             # Without a limit an interrupt still returns what there is.
             budget=math.inf if budget is None else budget,
             resamples=resamples,
+            so_far=kept_so_far(settings),
         )
     print(report)
     deliver(report, settings)

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset, Subset
 
 from flatgauge import datasets
 from flatgauge.checkpoints import StandIn, load_weights, saved_arguments
+from flatgauge.cli.processes import own_share
 from flatgauge.cli.settings import Settings
 from flatgauge.errors import DataError, FlatgaugeError, ModelError, OptionError
 from flatgauge.integrations.hugging_face import Folder
@@ -56,7 +57,8 @@ def load_objective(
     step = None if chosen is None else load_weights(model, chosen, settings.key)
     data, batch_size = load_data(settings)
     keywords = objective_keywords(settings)
-    return Objective(model, data, batch_size=batch_size, **keywords), step
+    own = own_share(data, batch_size)
+    return Objective(model, own, batch_size=batch_size, **keywords), step
 
 
 def objective_keywords(settings: Settings) -> dict[str, Any]:

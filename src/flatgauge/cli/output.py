@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from flatgauge.cli.processes import speaks
 from flatgauge.errors import NotConvergedError, OptionError
 
 if TYPE_CHECKING:
     from flatgauge.cli.settings import Settings
     from flatgauge.results import Report, Status
 
+UNTRAINED = (
+    "No --weights were given: the parameters are as {model} returned them, at random unless "
+    "it loads some itself."
+)
+"""Which a random network does not say itself."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+
+
+STANDARD = "-"
+"""The name of standard output, where a file is asked for."""
+_ALONE: ContextVar[TextIO | None] = ContextVar("_ALONE", default=None)
+
+
+@contextmanager
+def json_alone(arguments: Sequence[str]) -> Iterator[None]:
+    """Under `--json -`, standard output is for that alone, and the rest goes to stderr."""
+    pairs = [f"{one}={other}" for one, other in pairwise(arguments)]
+    if f"--json={STANDARD}" not in (*arguments, *pairs):
+        yield
+        return
+    token = _ALONE.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _ALONE.reset(token)
 
 
 def check_paths(*paths: Path | None) -> None:
     """Refuse files that could not be written, before anything is computed."""
     for path in paths:
-        if path is None:
+        if path is None or str(path) == STANDARD:
             continue
         if path.is_dir():
             raise OptionError(f"'{path}' is a folder: name a file in it.")
@@ -48,20 +79,52 @@ def deliver(
     Raises:
         NotConvergedError: under --strict.
     """
+    trained = settings.weights or settings.model.startswith("hf:")
+    if not trained and not {"comparison", "series"} & set(report.extras):
+        caution = UNTRAINED.format(model=settings.model)
+        report = report.with_extras(cautions=[*report.cautions, caution])
+        print(caution)
     if settings.strict:
         for key, one in report.measurements.items():
             if not one.status.trusted:
                 raise NotConvergedError(f"{key}: {one.message}")
         if status is not None and not status.trusted:
             raise NotConvergedError(message)
-    if settings.json is not None:
+    if settings.json is not None and str(settings.json) == STANDARD:
+        print(json.dumps(report.to_dict(), indent=1), file=_ALONE.get())
+    elif settings.json is not None:
         write(report.to_json, settings.json)
     if settings.out is not None:
-        write(report.to_html, settings.out)
+        write(saver(report, settings.out), settings.out)
+
+
+def saver(report: Report, path: Path) -> Callable[[Path], None]:
+    """In the format that the name ends with; the page if that says nothing."""
+    from flatgauge.exports import formats
+
+    return report.save if path.suffix.lower() in formats() else report.to_html
+
+
+def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
+    """What writes the asked for files after every measure; nothing under --strict."""
+    if settings.strict or not speaks():
+        return None
+
+    def keep(report: Report) -> None:
+        # What cannot be written is said at the end.
+        with suppress(OSError):
+            if settings.json is not None and str(settings.json) != STANDARD:
+                report.to_json(settings.json)
+            if settings.out is not None:
+                saver(report, settings.out)(settings.out)
+
+    return keep
 
 
 def write(writer: Callable[[Path], None], path: Path) -> None:
     """Write one file and say so, or say in a sentence why it could not be."""
+    if not speaks():
+        return
     try:
         writer(path)
     except OSError as error:

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from flatgauge.cli.processes import speaks
 from flatgauge.deadline import Step
 from flatgauge.progress import Observer, plan_shown, step_shown
 
@@ -41,7 +42,7 @@ class ProgressBar(Observer):
             TextColumn("left", markup=False),
             console=console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not (console.is_terminal and speaks()),
         )
         self._what = "loading"
         self._task = self._bar.add_task("loading", total=None)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from flatgauge.cli.output import check_paths
+from flatgauge.cli.processes import joined
 from flatgauge.errors import OptionError
 
 
@@ -59,8 +60,13 @@ LOSS = typer.Option(
     show_default=False,
     autocompletion=_named(["cross-entropy", "mse", "normalized-cross-entropy"]),
 )
-OUT = typer.Option(help="Write the page here (HTML).", show_default=False)
-JSON = typer.Option("--json", help="Write the results here.", show_default=False)
+OUT = typer.Option(
+    help="Write the page here (.html), a table (.csv, .tex) or the figures (.svg, .png).",
+    show_default=False,
+)
+JSON = typer.Option(
+    "--json", help="Write the results here; - is standard output.", show_default=False
+)
 DEVICE = typer.Option(
     help="Where to compute; the model's own device if left out.", show_default=False
 )
@@ -156,6 +162,10 @@ def parse_options(texts: list[str] | tuple[str, ...]) -> dict[str, dict[str, Any
     return found
 
 
+# The names of the commands that several processes run together.
+TOGETHER: set[str] = set()
+
+
 def shared(command: Callable[..., None]) -> Callable[..., None]:
     """Put the fields of `Settings` in place of a command's first parameter."""
     common = inspect.signature(Settings, eval_str=True).parameters
@@ -171,7 +181,10 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**given: Any) -> None:
         settings = Settings(**{name: given.pop(name) for name in common})
         check_paths(settings.out, settings.json)
-        command(settings, **given)
+        with joined():
+            command(settings, **given)
+
+    TOGETHER.add(command.__name__)
 
     wrapper.__dict__["__signature__"] = inspect.Signature(parameters)
     wrapper.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Annotated
 import typer
 
 from flatgauge.cli.commands import app
-from flatgauge.cli.output import check_paths, write
+from flatgauge.cli.output import check_paths, saver, write
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import DEBUG
 from flatgauge.errors import OptionError
+from flatgauge.version import __version__
 
 Debug = Annotated[bool, DEBUG]
 
@@ -24,7 +26,12 @@ def report(
         Path, typer.Argument(help="What --json wrote.", show_default=False)
     ],
     out: Annotated[
-        Path, typer.Option(help="Write the page here (HTML).", show_default=False)
+        Path,
+        typer.Option(
+            help="Write the page here (.html), a table (.csv, .tex) or the figures "
+            "(.svg, .png).",
+            show_default=False,
+        ),
     ],
     debug: Debug = False,
 ) -> None:
@@ -36,21 +43,46 @@ def report(
 
     check_paths(out)
     try:
-        write(Report.from_json(file).to_html, out)
+        write(saver(Report.from_json(file), out), out)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise OptionError(
             f"'{file}' is no complete flatgauge report: write it again with --json."
         ) from error
 
 
+def _show_version(asked: bool) -> bool:
+    if asked:
+        print(f"flatgauge {__version__}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def flatgauge(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What comes before a command; the help text is the app's own."""
+
+
 @app.command("list")
-def list_measures(debug: Debug = False) -> None:
+def list_measures(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    debug: Debug = False,
+) -> None:
     """List the measures, their options, and what does not change them.
 
     Example: flatgauge list
     """
     from flatgauge.measures.registry import list_measures as find
 
+    if as_json:
+        print(json.dumps([one.to_dict() for one in find()], indent=1))
+        return
     for one in find():
         options = ", ".join(f"{key}={value}" for key, value in one.options.items())
         unchanged = ", ".join(sorted(one.invariant_to()))

@@ -7,6 +7,8 @@ checked on the model at hand and on every batch, never assumed.
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
@@ -45,14 +47,7 @@ def is_affine_in_each_tensor(objective: Objective) -> bool:
             _has_affine_operations(objective, first) and _is_straight(objective, first)
         ):
             return False
-        affine = True
-
-        def look(batch: Batch) -> None:
-            nonlocal affine
-            affine = affine and _has_affine_operations(objective, batch)
-
-        objective.sum(look)
-        return affine
+        return objective.holds(partial(_has_affine_operations, objective))
 
 
 def _has_affine_operations(objective: Objective, batch: Batch) -> bool:

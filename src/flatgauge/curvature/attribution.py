@@ -12,7 +12,7 @@ all samples that are used, for two backward passes.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ from flatgauge.nested import tensors_in
 from flatgauge.noise import standard_normal
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, generator
+
+_slopes = partial(torch.autograd.grad, retain_graph=True, allow_unused=True)
 
 
 class TapWatcher(TorchFunctionMode):
@@ -129,12 +131,3 @@ def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> boo
     expected = plain.detach().reshape(count, -1) * r[:, None]
     found = weighted.detach().reshape(count, -1)
     return is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
-
-
-def _slopes(
-    outputs: Sequence[Any], inputs: Sequence[Any], vectors: list[Tensor]
-) -> list[Tensor | None]:
-    slopes = torch.autograd.grad(
-        outputs, inputs, vectors, retain_graph=True, allow_unused=True
-    )
-    return list(slopes)

@@ -7,7 +7,6 @@ standard error.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import torch
@@ -17,9 +16,11 @@ from flatgauge import deadline
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.per_sample import SquaredGradients
+from flatgauge.curvature.samples import batch_generator
 from flatgauge.curvature.shares import by_slot
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
+from flatgauge.draws import while_time_lasts
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -42,8 +43,6 @@ from flatgauge.vectors import (
 Estimate = tuple[Params, Params]
 # Basis vectors, and random ones, multiplied in one pass over the data.
 UNITS_TOGETHER, PROBES_TOGETHER = 64, 8
-# The fewest probes that have a standard error.
-LEAST_PROBES = 2
 # Roundings of a product that an entry of the diagonal may carry: a few, since several
 # terms as large as the largest entry of H may have cancelled in it.
 ENTRY_ROUNDINGS = 4.0
@@ -57,11 +56,9 @@ def exact_diagonal(objective: Objective) -> Params:
     Where positive and negative shares cancel to within rounding of their sum, the entry
     is 0: that rule is equivariant under rescaling, which a threshold on |h| is not.
     """
-    loss = objective.loss
-    signed = isinstance(loss, RowLoss) and not loss.convex
-    squares = SquaredGradients(objective, signed=signed)
-    columns = squares.loss.hessian_columns
-    plus, minus = squares.parts(lambda rows: by_slot(rows, *columns(rows)))
+    loss = row_loss(objective.loss, "per-sample derivatives need")
+    squares = SquaredGradients(objective, signed=not loss.convex)
+    plus, minus = squares.parts(lambda rows: by_slot(rows, *loss.hessian_columns(rows)))
     rounding = 500 * torch.finfo(objective.dtype).eps
     diagonal = add(plus, minus, -1.0)
     shares = add(plus, minus)
@@ -102,9 +99,9 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
 
 def _term_sizes(objective: Objective) -> Params:
     """The diagonal of (1/N) Σ_rows Jᵀ |∇²_f ℓ| J, about: one or two backwards a probe."""
-    random = generator(0)
 
     def sizes_of(batch: Batch) -> Params:
+        random = batch_generator(0, batch)
         probes = _output_probes(objective, batch, SIZE_PROBES, random, negative=1.0)
         return reduce(add, probes)
 
@@ -140,10 +137,10 @@ def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
     One ordinary backward per probe; where ∇²_f ℓ is indefinite, one for its positive and
     one for its negative part, which is subtracted.
     """
-    random = generator(seed)
 
     def moments_of(batch: Batch) -> tuple[Params, Params]:
         # Batches draw their signs independently, so their variances add up.
+        random = batch_generator(seed, batch)
         moments = Moments(objective.parameters)
         for share in _output_probes(objective, batch, probes, random, negative=-1.0):
             moments.add(share)
@@ -180,15 +177,9 @@ def hutchinson(
     return found, None
 
 
-@dataclass(frozen=True)
-class BlockTraces:
-    """Estimates by name, one set for each product; `stopped` where time ended them."""
-
-    samples: list[dict[str, float]]
-    stopped: OutOfTime | None = None
-
-
-def block_traces(hessian: Hessian, probes: int, seed: int) -> BlockTraces:
+def block_traces(
+    hessian: Hessian, probes: int, seed: int
+) -> tuple[list[dict[str, float]], OutOfTime | None]:
     """Independent unbiased estimates of every tr H_ll, one set for each product.
 
     With random signs ε and one scale d_l for each tensor, the root mean square of W_l,
@@ -198,23 +189,17 @@ def block_traces(hessian: Hessian, probes: int, seed: int) -> BlockTraces:
     Rescaled layers rescale d alike, so that they rescale the estimates exactly. Scales
     entry by entry would do that too, but a sum over a tensor pays dearly for them: the
     noise of its small entries is divided by their size. A tensor of zeros has d = 1.
-    Where time runs out after two products, these are all.
+    Where time runs out after two products, these are all, and what ended them is returned.
     """
-    space, found = hessian.space, []
+    space = hessian.space
     d = map_tensors(lambda tensor: _typical(tensor, torch.float64), space)
-    try:
-        for signs, image in _probed(hessian, d, [generator(seed)] * probes):
-            sums = torch.stack(
-                [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
-            )
-            found.append(dict(zip(space, sums.tolist(), strict=True)))
-            if len(found) >= LEAST_PROBES:
-                deadline.usable()
-    except OutOfTime as stop:
-        if len(found) < LEAST_PROBES:
-            raise
-        return BlockTraces(found, stop)
-    return BlockTraces(found)
+
+    def traces(signs: Params, image: Params) -> dict[str, float]:
+        each = [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
+        return dict(zip(space, torch.stack(each).tolist(), strict=True))
+
+    probed = _probed(hessian, d, [generator(seed)] * probes)
+    return while_time_lasts(traces(*one) for one in probed)
 
 
 def _probed(

@@ -9,11 +9,12 @@ from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
+from flatgauge.curvature.samples import batch_generator
 from flatgauge.data import Batch
 from flatgauge.errors import ModelError, OptionError
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
-from flatgauge.vectors import add, generator, zeros_like
+from flatgauge.vectors import add, zeros_like
 
 
 class Fisher(CurvatureOperator):
@@ -82,7 +83,7 @@ class _Rows(Route):
             mean = partial(loss.fisher_product, rows)
             return sandwich(rows.outputs, point, mean)
         share = 1 / self.samples
-        random = generator(self.seed + 7919 * batch.index)
+        random = batch_generator(self.seed, batch)
         targets = [loss.sample_targets(rows, random) for _ in range(self.samples)]
         drawn = [
             sandwich(loss.values(one), point, lambda change: change * share)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.errors import NonFiniteError, OptionError, VectorError
+from flatgauge.ranks import ALONE, Ranks
 from flatgauge.shapes import Float
 from flatgauge.vectors import (
     Params,
@@ -44,11 +45,13 @@ class SymmetricOperator(ABC):
     vector must have) and implements `_apply`; `name` is for errors. `products` counts
     the vectors that A was applied to since it was built. `memory` holds the bytes of the
     device that products and solvers may use; None leaves half of what is free to them.
+    `ranks` are the processes that make its products together.
     """
 
     space: Params
     name: str = ""
     memory: int | None = None
+    ranks: Ranks = ALONE
     products: int = 0
 
     @property
@@ -169,7 +172,7 @@ class Composed(SymmetricOperator):
     def __init__(self, operator: SymmetricOperator):
         self.operator = operator
         self.space = operator.space
-        self.memory = operator.memory
+        self.memory, self.ranks = operator.memory, operator.ranks
 
     @property
     def rounding(self) -> float:

@@ -11,6 +11,9 @@ from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
 
+# A tensor and one of its dimensions.
+Place = tuple[str, int]
+
 
 @once
 def output_layer(objective: Objective) -> dict[str, int]:
@@ -28,23 +31,28 @@ def output_layer(objective: Objective) -> dict[str, int]:
         for name, tensor in objective.parameters.items()
         for axis in range(tensor.ndim)
     ]
-    moving: set[tuple[str, int]] = set()
 
-    def look(batch: Batch) -> None:
+    def look(batch: Batch) -> tuple[list[Place], list[Place]]:
+        """Which of those that were even so far still are, and which move scores."""
         nonlocal even
         scores = loss.rows(*objective.evaluate(objective.parameters, batch)).outputs
         if scores.shape[0] == 0:
-            return
+            return even, []
         changes = {
             (name, axis): _change(objective, loss, batch, scores, name, axis)
             for name, axis in even
             if objective.parameters[name].shape[axis] == scores.shape[1]
         }
         even = [one for one, (_, is_even) in changes.items() if is_even]
-        moving.update(one for one, (moves, _) in changes.items() if moves)
+        return even, [one for one, (moves, _) in changes.items() if moves]
 
-    objective.sum(look)
-    return {name: axis for name, axis in reversed(even) if (name, axis) in moving}
+    found = objective.each(look)
+    return {
+        name: axis
+        for name, axis in reversed(found[0][0])
+        if all((name, axis) in still for still, _ in found)
+        and any((name, axis) in moving for _, moving in found)
+    }
 
 
 def _change(

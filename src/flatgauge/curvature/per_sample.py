@@ -31,8 +31,8 @@ from flatgauge.curvature.shares import (
 )
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
-from flatgauge.losses import RowLoss, row_loss
-from flatgauge.losses.loss import Rows
+from flatgauge.losses import row_loss
+from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
@@ -67,12 +67,19 @@ class Trials:
     proved: set[str] = field(default_factory=set)
     entries: int = 0
 
+    def join(self, others: list[Trials]) -> None:
+        """What any process found to fail is tried by none again."""
+        self.together = all(one.together for one in others)
+        self.singly = set().union(*(one.singly for one in others))
+        self.entries = max(one.entries for one in others)
+
 
 class SquaredGradients:
     """(1/N) Σ_rows Σ_pulls s (∂⟨f_row, c⟩/∂θ)², entry by entry.
 
     Args:
         objective: model, data, loss and the point; the loss is a named one.
+        loss: whose rows are meant, where it is not the objective's own.
         signed: whether pulls may have negative signs, which are summed apart.
         trials: what is known of the model; found out once for each point if None.
     """
@@ -81,10 +88,11 @@ class SquaredGradients:
         self,
         objective: Objective,
         *,
+        loss: ValueLoss | None = None,
         signed: bool = True,
         trials: Trials | None = None,
     ):
-        self.loss = row_loss(objective.loss, "per-sample derivatives need")
+        self.loss = loss or row_loss(objective.loss, "per-sample derivatives need")
         if objective.coupled:
             raise ModelError(COUPLED)
         self.objective = objective
@@ -112,6 +120,7 @@ class SquaredGradients:
             return total
 
         total = scale(self.objective.sum(term), 1 / self.objective.sample_count)
+        self.trials.join(self.objective.ranks.gathered(self.trials))
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
         if not self.signed:
@@ -163,7 +172,7 @@ class SquaredGradients:
 
 
 @once_per_network
-def _trials(objective: Objective, loss: RowLoss) -> Trials:
+def _trials(objective: Objective, loss: ValueLoss) -> Trials:
     """What is known at this point; at first, what three samples tell.
 
     The rows, and with them the slots, are the loss's own.
@@ -183,7 +192,7 @@ def _with_others(piece: Batch, samples: set[int]) -> Batch:
     return map_batch(lambda t: t[chosen + others[:fill]], piece)
 
 
-def _try(objective: Objective, loss: RowLoss, few: Batch, trials: Trials) -> None:
+def _try(objective: Objective, loss: ValueLoss, few: Batch, trials: Trials) -> None:
     """Compare on a few samples in float64, where nothing wrong can hide behind rounding.
 
     What agrees is proved; what does not goes sample by sample from now on.
@@ -205,7 +214,7 @@ def _try(objective: Objective, loss: RowLoss, few: Batch, trials: Trials) -> Non
 
 
 def _compared(
-    objective: Objective, loss: RowLoss, few: Batch, together: bool
+    objective: Objective, loss: ValueLoss, few: Batch, together: bool
 ) -> tuple[set[str], set[str]]:
     """The parameters whose shares differ from plain differentiation, and that agree."""
     shares = Shares(objective, loss, True, together)

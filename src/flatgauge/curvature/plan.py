@@ -102,6 +102,8 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
         return Plan(objective, right, right, "deterministic algorithms were asked for")
     if not pays(objective.device):
         return Plan(objective, right, right, "nothing was found to be faster on a CPU")
+    if not objective.batch_count:
+        return Plan(objective, right, right, "this process has no batches")
     if expect < SOUGHT_FROM:
         return Plan(objective, right, right, "for few products")
     try:

@@ -59,6 +59,7 @@ class CurvatureOperator(SymmetricOperator):
             )
         self.objective = objective
         self.space = objective.parameters
+        self.ranks = objective.ranks
         self.memory = objective.memory if memory_budget is None else memory_budget
         self.expect = expect
         self._given = None if route == "auto" else resolve_route(route, self.name)
@@ -101,8 +102,13 @@ class CurvatureOperator(SymmetricOperator):
                 made = Plan(self.objective, self._given, self._given, "asked for")
             else:
                 with derivative_errors(self.name):
-                    made = plan(
-                        self.objective, self.truth, expect=self.expect, budget=budget
+                    made = self.ranks.together(
+                        lambda: plan(
+                            self.objective,
+                            self.truth,
+                            expect=self.expect,
+                            budget=budget,
+                        )
                     )
             self._products = Products(made, budget, self.name)
         return self._products
@@ -138,6 +144,10 @@ class Products:
 
     def __call__(self, vectors: list[Params]) -> list[Params]:
         """The products with several vectors, in one pass over the data."""
+        return self.plan.objective.total(lambda: self._own(vectors))
+
+    def _own(self, vectors: list[Params]) -> list[Params]:
+        """What the batches of this process add, however little memory there is."""
         while True:
             try:
                 return self._mean(vectors)

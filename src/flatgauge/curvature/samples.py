@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from flatgauge.data import Batch, leading_size, take
 from flatgauge.errors import ModelError
 from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
+from flatgauge.vectors import generator
 
 
 def sample_length(batch: Batch) -> int:
@@ -30,11 +32,12 @@ def take_samples(batch: Batch, rows: slice) -> Batch:
 
 def first_with_several(objective: Objective) -> Batch:
     """The first batch with two samples or more: one sample would hide a wrong layout."""
-    first = objective.first_batch()
-    if sample_length(first) > 1:
-        return first
-    several = (one for one in objective.batches() if sample_length(one) > 1)
-    return next(several, first)
+    return objective.first_batch(lambda batch: sample_length(batch) > 1)
+
+
+def batch_generator(seed: int, batch: Batch) -> torch.Generator:
+    """For what is drawn for one batch: the same, whoever reads those before it."""
+    return generator(seed + 7919 * batch.index)
 
 
 def double(tensor: Tensor) -> Tensor:

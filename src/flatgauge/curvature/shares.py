@@ -16,8 +16,7 @@ from flatgauge.curvature.samples import sample_length, take_samples
 from flatgauge.curvature.taps import Tap, most_entries
 from flatgauge.data import Batch
 from flatgauge.errors import ModelError
-from flatgauge.losses import RowLoss
-from flatgauge.losses.loss import Rows
+from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.objective import Objective
 from flatgauge.shapes import Float
 from flatgauge.vectors import Params
@@ -100,7 +99,7 @@ class Shares:
     """
 
     objective: Objective
-    loss: RowLoss
+    loss: ValueLoss
     signed: bool
     together: bool
 

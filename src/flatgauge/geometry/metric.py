@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor
 
 from flatgauge.curvature.operator import Scaled, SymmetricOperator
 from flatgauge.errors import OptionError
@@ -42,27 +41,13 @@ class Euclidean(Metric):
 
 
 class LayerMetric(Metric):
-    """g(ξ, ξ) = Σ_l |ξ_l|² / |W_l|² over tensors l (Rangamani et al. 2019, section 2).
-
-    Args:
-        biases: whether tensors with one dimension count as tensors of their own, or
-            are held fixed.
-    """
+    """g(ξ, ξ) = Σ_l |ξ_l|² / |W_l|² over tensors l (Rangamani et al. 2019, section 2)."""
 
     name = "layer"
 
-    def __init__(self, biases: bool = True):
-        self.biases = biases
-
     def scales(self, point: Params) -> Params:
         """The norm of each tensor, at each of its entries."""
-
-        def norms(tensor: Tensor) -> Tensor:
-            if tensor.ndim < 2 and not self.biases:
-                return torch.zeros_like(tensor)
-            return tensor.norm().expand_as(tensor)
-
-        return map_tensors(norms, point)
+        return map_tensors(lambda tensor: tensor.norm().expand_as(tensor), point)
 
 
 class NodeMetric(Metric):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flatgauge.errors import OptionError
 from flatgauge.geometry.metric import Metric
-from flatgauge.vectors import Params, add, dot, multiply, scale
+from flatgauge.vectors import Params, add, dot, multiply, scale, zeros_like
 
 # Vertical directions up to which their Gram matrix is formed.
 LIMIT = 2000
@@ -48,17 +48,11 @@ def vertical_projection(
     inverse = torch.linalg.pinv(gram, hermitian=True)
 
     def project(vector: Params) -> Params:
+        total = zeros_like(vector)
         weights = inverse @ _inner(directions, vector)
-        return {
-            name: sum(
-                (
-                    w.to(d[name]) * d[name]
-                    for w, d in zip(weights, directions, strict=True)
-                ),
-                torch.zeros_like(tensor),
-            )
-            for name, tensor in vector.items()
-        }
+        for weight, direction in zip(weights, directions, strict=True):
+            total = add(total, direction, weight)
+        return total
 
     return project
 
@@ -69,11 +63,6 @@ def horizontal_projection(
     """η minus its vertical part."""
     project = vertical_projection(vertical, metric, point)
     return lambda vector: add(vector, project(vector), -1.0)
-
-
-def retraction(point: Params, metric: Metric, vector: Params) -> Params:
-    """R_θ(ξ) = θ + ξ with ξ = S η, for a whitened η (Rangamani et al. 2019)."""
-    return add(point, multiply(vector, metric.scales(point)))
 
 
 def _inner(directions: Sequence[Params], vector: Params) -> Tensor:

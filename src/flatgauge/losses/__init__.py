@@ -13,7 +13,9 @@ from flatgauge.losses.loss import Loss, RowLoss
 from flatgauge.losses.loss import row_loss as row_loss
 from flatgauge.losses.mean_squared_error import MeanSquaredError
 from flatgauge.losses.normalized_cross_entropy import NormalizedCrossEntropy
+from flatgauge.losses.sample_values import value_loss as value_loss
 from flatgauge.losses.standard import standard_loss
+from flatgauge.losses.weighted_cross_entropy import WeightedCrossEntropy
 
 NAMED: dict[str, type[RowLoss]] = {
     loss.name: loss for loss in (CrossEntropy, MeanSquaredError, NormalizedCrossEntropy)
@@ -26,7 +28,7 @@ def resolve_loss(loss: str | Loss | Callable[[Tensor, Tensor], Tensor]) -> Loss:
     >>> resolve_loss("mse").name
     'mse'
     """
-    if isinstance(loss, CallableLoss):
+    if isinstance(loss, CallableLoss | WeightedCrossEntropy) and loss.function:
         # What was found out about it on other data does not hold on these.
         loss = loss.function
     if isinstance(loss, Loss):

@@ -13,8 +13,11 @@ from flatgauge.losses.loss import IGNORED, Rows
 from flatgauge.noise import standard_normal
 
 
-def class_rows(outputs: Any, targets: Any) -> Rows:
-    """Class scores [..., K] or [B, K, ...] with integer targets, as rows."""
+def class_rows(outputs: Any, targets: Any, ignored: int = IGNORED) -> Rows:
+    """Class scores [..., K] or [B, K, ...] with integer targets, as rows.
+
+    Those with the label `ignored` are left out.
+    """
     if not isinstance(outputs, Tensor) or outputs.ndim < 2:
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs)
         raise LossError(
@@ -38,7 +41,7 @@ def class_rows(outputs: Any, targets: Any) -> Rows:
             f"outputs of shape {tuple(outputs.shape)} do not fit targets of shape "
             f"{tuple(targets.shape)}: one target is needed for each row of class scores."
         )
-    flat, labels = flatten_classes(outputs, targets)
+    flat, labels = flatten_classes(outputs, targets, ignored)
     classes = flat.shape[-1]
     per_sample = labels.numel() // max(targets.shape[0], 1)
     samples = torch.arange(labels.numel(), device=labels.device) // max(per_sample, 1)
@@ -57,11 +60,16 @@ def class_rows(outputs: Any, targets: Any) -> Rows:
     return Rows(flat, labels, samples)
 
 
-def flatten_classes(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores [rows, K] and labels [rows], ignored ones included."""
+def flatten_classes(
+    outputs: Tensor, targets: Tensor, ignored: int = IGNORED
+) -> tuple[Tensor, Tensor]:
+    """Scores [rows, K] and labels [rows], ignored ones included as -100."""
     if outputs.shape[:-1] != targets.shape:
         outputs = outputs.movedim(1, -1)
-    return outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1).long()
+    labels = targets.reshape(-1).long()
+    if ignored != IGNORED:
+        labels = torch.where(labels == ignored, IGNORED, labels)
+    return outputs.reshape(-1, outputs.shape[-1]), labels
 
 
 def complements(p: Tensor) -> Tensor:

@@ -69,11 +69,12 @@ class CallableLoss(Loss):
         value = self.value(outputs, targets)
         counting = self.countings[0]
         rows = counting.rows(outputs, targets)
-        if value.ndim == 0 and rows == 0:
-            # The mean over nothing is NaN; a batch without valid targets adds nothing.
-            return torch.zeros_like(value), 0
         if value.ndim == 0:
-            return value * (counting.weight(outputs, targets) * self.share), rows
+            weight = counting.weight(outputs, targets)
+            if weight == 0:
+                # The mean over nothing is NaN; a batch without weight adds nothing.
+                return torch.zeros_like(value), rows
+            return value * (weight * self.share), rows
         if value.ndim == 1 and value.shape[0] in (
             rows,
             count_samples(outputs, targets),

@@ -38,6 +38,8 @@ class Loss(ABC):
     classification: bool
     # The measured rounding of ∇²_f ℓ, as a share of its size; 0 says that of the dtype.
     rounding: float = 0.0
+    # The label of rows that are left out, where targets are classes.
+    ignored: int = IGNORED
 
     @abstractmethod
     def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
@@ -52,13 +54,8 @@ class Loss(ABC):
         """
 
 
-class RowLoss(Loss):
-    """A loss that is known row by row.
-
-    `convex` says that ∇²_f ℓ is positive semi-definite, so that all signs are +1.
-    """
-
-    convex: bool
+class ValueLoss(Loss):
+    """A loss whose value is known for each row."""
 
     @abstractmethod
     def rows(self, outputs: Any, targets: Any) -> Rows:
@@ -67,6 +64,20 @@ class RowLoss(Loss):
     @abstractmethod
     def values(self, rows: Rows) -> Float[Tensor, " M"]:
         """ℓ(f, y) for each row."""
+
+    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
+        """The sum over the rows, and their number."""
+        rows = self.rows(outputs, targets)
+        return self.values(rows).sum(), rows.outputs.shape[0]
+
+
+class RowLoss(ValueLoss):
+    """A loss that is known row by row, with its curvature.
+
+    `convex` says that ∇²_f ℓ is positive semi-definite, so that all signs are +1.
+    """
+
+    convex: bool
 
     @abstractmethod
     def hessian_columns(
@@ -89,11 +100,6 @@ class RowLoss(Loss):
     @abstractmethod
     def sample_targets(self, rows: Rows, random: torch.Generator) -> Rows:
         """The same rows with targets drawn from the model's own p(y|f)."""
-
-    def total(self, outputs: Any, targets: Any) -> tuple[Tensor, int]:
-        """The sum over the rows, and their number."""
-        rows = self.rows(outputs, targets)
-        return self.values(rows).sum(), rows.outputs.shape[0]
 
 
 def row_loss(loss: Loss, what_needs: str) -> RowLoss:

@@ -33,13 +33,15 @@ class NormalizedCrossEntropy(RowLoss):
     ∇²_f ℓ = [P (diag p − ppᵀ) P − (z·a/K) P] / s² − (g zᵀ + z gᵀ) / (K s).
     """
 
+    ignored: int = IGNORED
+
     name = "normalized-cross-entropy"
     classification = True
     convex = False
 
     def rows(self, outputs: Any, targets: Any) -> Rows:
         """Class scores and integer targets; K ≥ 3 and no row with equal scores."""
-        rows = class_rows(outputs, targets)
+        rows = class_rows(outputs, targets, self.ignored)
         if rows.outputs.shape[1] < 3:
             raise LossError(
                 f"the normalized cross-entropy is piecewise constant for "
@@ -64,7 +66,7 @@ class NormalizedCrossEntropy(RowLoss):
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:
         """The sum over the targets that are not ignored."""
-        scores, labels = flatten_classes(outputs, targets)
+        scores, labels = flatten_classes(outputs, targets, self.ignored)
         # An ignored row may have equal scores, whose normalization has no derivative.
         spread = torch.arange(
             scores.shape[-1], dtype=scores.dtype, device=scores.device

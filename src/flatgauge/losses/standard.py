@@ -13,8 +13,9 @@ from flatgauge.errors import LossError
 from flatgauge.losses.counting import BY_SAMPLES, BY_TARGETS, Counting, count_samples
 from flatgauge.losses.cross_entropy import CrossEntropy
 from flatgauge.losses.custom import CallableLoss
-from flatgauge.losses.loss import IGNORED
+from flatgauge.losses.loss import IGNORED, RowLoss
 from flatgauge.losses.mean_squared_error import MeanSquaredError
+from flatgauge.losses.weighted_cross_entropy import WeightedCrossEntropy
 
 CROSS_ENTROPY = {
     "weight": None,
@@ -28,9 +29,10 @@ SQUARED_ERROR = {"weight": None, "reduction": "mean"}
 def standard_loss(function: Any) -> CallableLoss | None:
     """`F.cross_entropy`, `nn.CrossEntropyLoss(...)`, `F.mse_loss`, `nn.MSELoss(...)`.
 
-    Functions with settings are recognised as `functools.partial`. Plain settings name the
-    loss of ours that gives the same number; others keep the function and tell what its
-    mean is a mean of.
+    Functions with settings are recognised as `functools.partial`. With class weights,
+    label smoothing and an ignored label they are the loss of ours that gives the same
+    number row by row. On other targets, such as class probabilities, the function is
+    kept, with what its mean is a mean of.
 
     Raises:
         LossError: for reduction="sum".
@@ -38,19 +40,39 @@ def standard_loss(function: Any) -> CallableLoss | None:
     settings = _settings(function, F.cross_entropy, nn.CrossEntropyLoss, CROSS_ENTROPY)
     if settings is not None:
         _check_reduction(settings)
-        if settings["reduction"] == "none":
-            return CallableLoss(function)
-        if settings == CROSS_ENTROPY:
-            return CallableLoss(function, plain=CrossEntropy())
+        plain = _row_by_row(settings)
+        if settings["reduction"] == "none" or settings == CROSS_ENTROPY:
+            return CallableLoss(function, plain=plain)
         weighted = _class_weights(settings["weight"], settings["ignore_index"])
         # Class probabilities as targets are averaged over the samples.
-        return CallableLoss(function, (weighted, BY_TARGETS, BY_SAMPLES))
+        return CallableLoss(function, (weighted, BY_TARGETS, BY_SAMPLES), plain)
     settings = _settings(function, F.mse_loss, nn.MSELoss, SQUARED_ERROR)
     if settings is None:
         return None
     _check_reduction(settings)
-    plain = MeanSquaredError() if settings == SQUARED_ERROR else None
-    return CallableLoss(function, (BY_SAMPLES,), plain)
+    if settings["weight"] is not None:
+        return CallableLoss(function, (BY_SAMPLES,))
+    # One value for each output has the same mean.
+    return CallableLoss(F.mse_loss, (BY_SAMPLES,), MeanSquaredError())
+
+
+def _check_reduction(settings: Mapping[str, Any]) -> None:
+    if settings["reduction"] == "sum":
+        raise LossError(
+            "the loss adds up its samples, so that its value depends on the size of the "
+            "batches: use reduction='mean'."
+        )
+
+
+def _row_by_row(settings: Mapping[str, Any]) -> RowLoss | None:
+    """The same loss for targets that are classes; None where it is not convex."""
+    if settings == {**CROSS_ENTROPY, "reduction": settings["reduction"]}:
+        return CrossEntropy()
+    weight, ignored = settings["weight"], settings["ignore_index"]
+    weights = None if weight is None else tuple(weight.detach().double().tolist())
+    if weights is not None and min(weights) < 0:
+        return None
+    return WeightedCrossEntropy(weights, settings["label_smoothing"], ignored)
 
 
 def _settings(
@@ -66,14 +88,6 @@ def _settings(
     if type(function) is module:
         return {name: getattr(function, name, known[name]) for name in known}
     return None
-
-
-def _check_reduction(settings: Mapping[str, Any]) -> None:
-    if settings["reduction"] == "sum":
-        raise LossError(
-            "the loss adds up its samples, so that its value depends on the size of the "
-            "batches: use reduction='mean'."
-        )
 
 
 def _class_weights(weight: Tensor | None, ignored: int) -> Counting:

@@ -64,12 +64,9 @@ def combined(found: list[Diagonal], stop: OutOfTime | None = None) -> Curvature:
         return replace(
             combined(found), status=Status.NOT_CONVERGED, message=stop.after(what)
         )
-    mean = found[0].values
-    for one in found[1:]:
-        mean = add(mean, one.values)
-    replicates = [one.values for one in found] if len(found) > 1 else []
-    first = found[0]
-    mean = scale(mean, 1 / len(found))
+    first, values = found[0], [one.values for one in found]
+    mean = scale(reduce(add, values), 1 / len(found))
+    replicates = values if len(found) > 1 else []
     rounding = None
     if first.exact:
         known = [one for one in (first.uncertainty, first.rounding) if one is not None]

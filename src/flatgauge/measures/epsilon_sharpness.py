@@ -73,8 +73,7 @@ def ball_outcome(
 ) -> Outcome:
     """Max over |η| <= ε of (L(θ + S η) − L(θ)) / (1 + L(θ)), S taken at `point`."""
     objective = work.objective
-    own = point is objective.parameters
-    place = None if own else point
+    place = None if point is objective.parameters else point
     with deadline.part(0.5):
         top = work.extremes(
             objective, metric, point=place, tol=tol, max_steps=MAX_STEPS
@@ -130,17 +129,17 @@ def loss_on_ball(objective: Objective, scales: Params) -> Function:
 
     def evaluate(eta: Params) -> tuple[float, Params]:
         moved = objective.at(add(objective.parameters, multiply(eta, scales)))
-        total, slope = moved.sum(lambda batch: _loss_and_slope(moved, batch))
+
+        def loss_and_slope(batch: Batch) -> tuple[float, Params]:
+            leaves = moved.leaves()
+            loss = moved.batch_total(leaves, batch)
+            return float(loss.detach()), gradient_of(loss, leaves)
+
+        total, slope = moved.sum(loss_and_slope)
         count = moved.sample_count
         return total / count, scale(multiply(slope, scales), 1 / count)
 
     return evaluate
-
-
-def _loss_and_slope(objective: Objective, batch: Batch) -> tuple[float, Params]:
-    leaves = objective.leaves()
-    loss = objective.batch_total(leaves, batch)
-    return float(loss.detach()), gradient_of(loss, leaves)
 
 
 def _with_rounding(found: Ascent, value: float, rounding: float) -> tuple[Status, str]:

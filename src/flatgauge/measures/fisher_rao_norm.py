@@ -12,10 +12,9 @@ from flatgauge.curvature.operator import rounding_of
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch
-from flatgauge.losses import RowLoss, row_loss
-from flatgauge.losses.loss import Rows
+from flatgauge.losses import value_loss
+from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
@@ -56,14 +55,14 @@ def fisher_rao_norm(
         center_output: for the diagonal form: take the mean over classes out of the
             output layer first.
     """
-    loss = row_loss(work.objective.loss, "it needs")
+    loss = value_loss(work.objective.loss, "it needs")
     if work.objective.coupled:
         raise NotApplicable(
             "the samples of a batch influence each other, so that they have no gradients "
             "of their own: use mode='eval' and a network that takes each by itself."
         )
     if diagonal:
-        point = centered_point(work, center_output)
+        point = work.point(center_output)
         squares = _squared_gradients(work, loss)
         layers = {
             name: float((tensor.double().square() * squares[name].double()).sum())
@@ -77,7 +76,7 @@ def fisher_rao_norm(
     return Outcome(value, Status.EXACT, Status.EXACT.value, error, details)
 
 
-def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
+def _full(work: Workbench, loss: ValueLoss) -> tuple[float, float | None]:
     """E⟨θ, ∇ℓ⟩² = E⟨∇_f ℓ, J θ⟩², and its rounding where the terms of rows cancel.
 
     Where no rescaling of the outputs changes the loss, they cancel altogether.
@@ -100,17 +99,17 @@ def _full(work: Workbench, loss: RowLoss) -> tuple[float, float | None]:
 
 
 @once
-def _squared_gradients(work: Workbench, loss: RowLoss) -> Params:
+def _squared_gradients(work: Workbench, loss: ValueLoss) -> Params:
     """E(∂_i ℓ)² for every parameter."""
 
     def pulls(rows: Rows) -> Iterator[Pull]:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return SquaredGradients(work.objective, signed=False).mean(pulls)
+    return SquaredGradients(work.objective, loss=loss, signed=False).mean(pulls)
 
 
-def _slope(loss: RowLoss, rows: Rows) -> Tensor:
+def _slope(loss: ValueLoss, rows: Rows) -> Tensor:
     """∂ℓ/∂f of each row."""
     free = rows.outputs.detach().requires_grad_()
     total = loss.values(Rows(free, rows.targets, rows.samples)).sum()

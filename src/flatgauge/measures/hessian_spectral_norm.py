@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
-from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
+from flatgauge.solvers.lanczos import Extremes
 from flatgauge.vocabulary import Kind
 
 
@@ -35,3 +38,29 @@ def hessian_spectral_norm(
         work.objective, "euclidean", tol=tol, max_steps=max_steps, both=full
     )
     return extremes_outcome(found)
+
+
+def extremes_outcome(
+    found: Extremes, details: Mapping[str, Any] | None = None
+) -> Outcome:
+    """The largest eigenvalue, with the rest of the run in the details."""
+    return Outcome(
+        found.value,
+        found.status,
+        found.message,
+        found.error_bound,
+        {
+            "smallest": found.smallest,
+            "radius": found.radius,
+            "residual": found.residual,
+            "smallest_residual": found.smallest_residual,
+            "smallest_error_bound": found.smallest_error_bound,
+            "smallest_status": found.smallest_status.name,
+            "steps": found.products,
+            "layers": {
+                name: float(part.double().square().sum())
+                for name, part in found.vector.items()
+            },
+            **(details or {}),
+        },
+    )

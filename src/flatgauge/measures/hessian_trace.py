@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
-from flatgauge.measures.workbench import Workbench
+from flatgauge.measures.workbench import Workbench, tensor_sums
 from flatgauge.memo import once
 from flatgauge.solvers.student import student
 from flatgauge.solvers.trace import Trace, estimate_trace
@@ -36,17 +36,9 @@ def hessian_trace(
     objective = work.objective
     diagonal = work.exact_diagonal(objective)
     if diagonal is not None:
-        layers = {n: float(h.double().sum()) for n, h in diagonal.mean.items()}
-        value, error = diagonal.evaluate(
-            lambda one: sum(float(h.double().sum()) for h in one.values())
-        )
-        return Outcome(
-            value,
-            diagonal.status,
-            diagonal.message,
-            error,
-            details={"layers": layers, "method": diagonal.method},
-        )
+        value, error = diagonal.evaluate(lambda one: sum(tensor_sums(one).values()))
+        details = {"layers": tensor_sums(diagonal.mean), "method": diagonal.method}
+        return Outcome(value, diagonal.status, diagonal.message, error, details)
     found = _estimate(work, target, max_products)
     return Outcome(
         found.value,

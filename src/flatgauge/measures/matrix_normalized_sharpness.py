@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
@@ -49,7 +48,7 @@ def matrix_normalized_sharpness(
     """
     objective = work.surrogate(surrogate)
     traces = work.traces(objective, curvature, probes)
-    point = centered_point(work, center_output)
+    point = work.point(center_output)
     norms = {name: float(tensor.double().norm()) for name, tensor in point.items()}
     found = traces.root_sum(norms)
     message = traces.message
@@ -58,6 +57,12 @@ def matrix_normalized_sharpness(
             f" The traces of {len(found.vanishing)} tensors (see the details) cannot be "
             "told from zero, and the uncertainty holds what their roots may be: raise "
             "probes=."
+        )
+    caution = {}
+    if all(traces.mean[name] < 0 for name, norm in norms.items() if norm):
+        caution["caution"] = (
+            "the trace of every tensor is negative here and was clipped to 0, so that this "
+            "0 says nothing about flatness: train further, or use curvature='ggn'."
         )
     error = found.error
     if error is not None and not traces.samples:
@@ -75,6 +80,7 @@ def matrix_normalized_sharpness(
             "clipped_tensors": [n for n, trace in traces.mean.items() if trace < 0],
             "vanishing_tensors": found.vanishing,
             "method": traces.method,
+            **caution,
         },
         objective.loss.name,
     )

@@ -12,14 +12,12 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.deadline import OutOfTime
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.curvatures import Curvature
 from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
-from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
-from flatgauge.solvers.balancing import Balancing, balance
-from flatgauge.uses import Matrices
+from flatgauge.solvers.balancing import Balancing, balance, problems_of
 from flatgauge.vectors import Params
 from flatgauge.vocabulary import RESCALINGS, Kind
 
@@ -74,14 +72,12 @@ def normalized_sharpness(
         center_output: take the mean over classes out of the output layer first.
         scales: also give ln σ² and ln σ'² of every layer in the details.
     """
-    matrices, note = work.matrices(), work.contractions().note
-    if not matrices:
-        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
+    matrices, note = work.matrices(), work.uses().note
     objective = work.surrogate(surrogate)
     loss = objective.loss.name
     with deadline.part(0.5):
         diagonal = work.diagonal(objective, curvature, probes)
-    point = centered_point(work, center_output)
+    point = work.point(center_output)
     factor = 1 / math.sqrt(2 * lam)
     gap = _gap_worth_closing(diagonal, point, matrices) if tol is None else tol
 
@@ -89,7 +85,7 @@ def normalized_sharpness(
         return {
             name: [
                 balance(alpha, beta, gap)
-                for alpha, beta in _problems(matrix, h[name], point[name])
+                for alpha, beta in problems_of(matrix, h[name], point[name])
             ]
             for name, matrix in matrices.items()
         }
@@ -124,7 +120,7 @@ def normalized_sharpness(
             n for n, ps in solved.items() if not all(p.attained for p in ps)
         ],
         "left_out": [name for name in point if name not in matrices],
-        "not_expressible": work.contractions().mixed,
+        "not_expressible": work.uses().mixed,
         "method": diagonal.method,
     }
     if scales:
@@ -148,15 +144,6 @@ def normalized_sharpness(
         return Outcome(value, Status.NOT_CONVERGED, stopped, error, details, loss)
     message = f"{diagonal.message} {note}".strip()
     return Outcome(value, diagonal.status, message, error, details, loss)
-
-
-def _problems(
-    matrix: Matrices, h: Tensor, weight: Tensor
-) -> list[tuple[Tensor, Tensor]]:
-    """Curvatures and squared weights of each separate matrix, in float64."""
-    alphas = matrix.matrices(h.double().clamp_min(0))
-    betas = matrix.matrices(weight.double().square())
-    return list(zip(alphas, betas, strict=True))
 
 
 def _gap_worth_closing(

@@ -12,7 +12,7 @@ from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate, a
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
-from flatgauge.solvers.noise_scales import NoiseScales
+from flatgauge.solvers.noise_scales import Evaluation, NoiseScales
 from flatgauge.solvers.posterior import matrix_posteriors
 from flatgauge.vocabulary import RESCALINGS, Kind
 
@@ -81,9 +81,6 @@ def normalized_sharpness_direct(
         probes: random vectors, where that diagonal must be estimated.
     """
     matrices = work.matrices()
-    if not matrices:
-        note = work.contractions().note
-        raise NotApplicable(f"the model uses no parameter as a matrix. {note}".strip())
     objective = work.surrogate(surrogate)
     loss = objective.loss.name
     with deadline.part(0.4):
@@ -105,7 +102,6 @@ def normalized_sharpness_direct(
         ) from error
     value, penalty = found.rise + found.penalty, found.penalty
     predicted = sum(part.solved.value for part in parts)
-    size = max(abs(value), penalty)
     details = {
         "loss_rise": found.rise,
         "penalty": penalty,
@@ -117,30 +113,33 @@ def normalized_sharpness_direct(
         "decrease_left": found.left,
         "imbalance": found.imbalance,
         "left_out": [n for n in objective.parameters if n not in matrices],
-        "not_expressible": work.contractions().mixed,
+        "not_expressible": work.uses().mixed,
         "method": diagonal.method,
     }
     if noisy.stopped is not None:
         # The draws tell nothing of what the descent had still to gain.
         message = noisy.stopped.after("in the descent, above its end")
         return Outcome(value, Status.NOT_CONVERGED, message, None, details, loss)
+    status, message = _verdict(found, value)
+    return Outcome(value, status, message, found.error, details, loss)
+
+
+def _verdict(found: Evaluation, value: float) -> tuple[Status, str]:
+    """Whether the value is a minimum, and known well enough."""
+    size = max(abs(value), found.penalty)
     if found.stopped is not None:
         message = found.stopped.after("among the draws for the value")
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
-    if found.imbalance > IMBALANCE:
+    elif found.imbalance > IMBALANCE:
         message = (
             "The noise is not in balance with its penalty: raise steps, or raise lam, "
             "since a bounded loss has no minimum near the weights for small λ."
         )
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
-    if found.left - found.left_error > LEFT * size:
+    elif found.left - found.left_error > LEFT * size:
         message = (
             f"About {found.left:.2g} of {value:.4g} may still be gained: raise steps."
         )
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
-    if found.error > TARGET * size:
+    elif found.error > TARGET * size:
         message = f"The standard error is {found.error:.2g}: raise draws."
-        return Outcome(value, Status.NOT_CONVERGED, message, found.error, details, loss)
-    return Outcome(
-        value, Status.ESTIMATED, Status.ESTIMATED.value, found.error, details, loss
-    )
+    else:
+        return Status.ESTIMATED, Status.ESTIMATED.value
+    return Status.NOT_CONVERGED, message

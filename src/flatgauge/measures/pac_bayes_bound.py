@@ -13,6 +13,7 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
+from flatgauge.draws import while_time_lasts
 from flatgauge.losses.classes import class_rows
 from flatgauge.measures import effort
 from flatgauge.measures.options import (
@@ -43,7 +44,7 @@ from flatgauge.solvers.posterior import (
     tensor_block,
 )
 from flatgauge.uses import Matrices
-from flatgauge.vectors import Params, gaussian, generator
+from flatgauge.vectors import Params, add, gaussian, generator, multiply
 from flatgauge.vocabulary import Kind
 
 AboveOne = Annotated[float, Range("a number above 1, such as 1.1", lambda v: v > 1)]
@@ -132,7 +133,7 @@ def pac_bayes_bound(
     curvatures = work.diagonal if posterior == "node" else work.tensor_means
     with deadline.part(0.5):
         diagonal = curvatures(shaping, curvature, probes)
-    h, used = diagonal.mean, work.matrices() if posterior == "node" else {}
+    h, used = diagonal.mean, work.uses().matrices if posterior == "node" else {}
     solved = {n: matrix_posteriors(one, h[n], point[n]) for n, one in used.items()}
     lams = lambda_grid(objective.sample_count) if lam is None else [lam]
     share = delta / (2 * len(lams))
@@ -192,17 +193,18 @@ def pac_bayes_bound(
         "samples": objective.sample_count,
         "standard_error": noise,
         "grid_resolution": resolution,
-        "not_expressible": work.contractions().mixed if posterior == "node" else [],
+        "not_expressible": work.uses().mixed if posterior == "node" else [],
         "method": diagonal.method,
     }
     message = f"It holds with probability {1 - delta:g} for independent samples" + (
         ", but says nothing, being 1 or more." if value >= 1 else "."
     )
-    uncertainty, loss = math.hypot(noise, resolution), shaping.loss.name
+    status = Status.ESTIMATED
     if stop is not None:
+        status = Status.NOT_CONVERGED
         message = stop.after(f"after {samples} draws, for which the bound holds")
-        return Outcome(value, Status.NOT_CONVERGED, message, uncertainty, details, loss)
-    return Outcome(value, Status.ESTIMATED, message, uncertainty, details, loss)
+    uncertainty = math.hypot(noise, resolution)
+    return Outcome(value, status, message, uncertainty, details, shaping.loss.name)
 
 
 def _check_applies(objective: Objective) -> None:
@@ -265,30 +267,20 @@ def _drawn(
     objective: Objective, deviation: Params, count: int, seed: int
 ) -> tuple[list[float], OutOfTime | None]:
     """The 0-1 loss at draws from the posterior, two at least if time runs out."""
-    random = generator(seed)
-    errors = []
-    for _ in range(count):
-        noise = gaussian(objective.parameters, random)
-        moved = {
-            name: weight + deviation[name] * noise[name]
-            for name, weight in objective.parameters.items()
-        }
-        try:
-            errors.append(_error(objective, moved))
-            if len(errors) > 1:
-                deadline.usable()
-        except OutOfTime as stop:
-            if len(errors) < 2:
-                raise
-            return errors, stop
-    return errors, None
+    random, point = generator(seed), objective.parameters
+
+    def draw() -> float:
+        noise = gaussian(point, random)
+        return _error(objective, add(point, multiply(deviation, noise)))
+
+    return while_time_lasts(draw() for _ in range(count))
 
 
 def _error(objective: Objective, params: Params) -> float:
     """The share of samples whose class does not have the one highest score."""
 
     def wrong(batch: Batch) -> int:
-        rows = class_rows(*objective.evaluate(params, batch))
+        rows = class_rows(*objective.evaluate(params, batch), objective.loss.ignored)
         scores = rows.outputs
         own = scores.gather(1, rows.targets[:, None])
         # Ties and NaN count as errors.

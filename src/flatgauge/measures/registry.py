@@ -111,6 +111,15 @@ class MeasureInfo:
             )
         return frozenset(claimed)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON; the claims are those of the default options."""
+        told = ("name", "title", "formula", "reference", "flatter", "cost", "options")
+        return {
+            **{field: getattr(self, field) for field in told},
+            "logarithmic": self.logarithmic,
+            "invariant_to": sorted(self.invariant_to()),
+        }
+
     def complete(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The given options, each of its type and in its range, and the others' defaults."""
         unknown = [name for name in options if name not in self.options]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
 from flatgauge.measures.epsilon_sharpness import ball_outcome
 from flatgauge.measures.options import Count, Positive, Scaling, Share, at_least
 from flatgauge.measures.registry import Outcome, measure
@@ -47,5 +46,5 @@ def riemannian_sharpness(
             residual of the eigenvalue.
         steps: the most steps of one climb.
     """
-    point = centered_point(work, center_output)
+    point = work.point(center_output)
     return ball_outcome(work, metric, point, epsilon, restarts, tol, steps)

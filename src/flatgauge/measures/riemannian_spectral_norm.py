@@ -8,18 +8,17 @@ from typing import Any, Literal
 from flatgauge import deadline
 from flatgauge.curvature.operator import Compressed, SymmetricOperator
 from flatgauge.deadline import OutOfTime
-from flatgauge.geometry.metric import LayerMetric, resolve_metric
+from flatgauge.geometry.metric import resolve_metric
 from flatgauge.geometry.quotient import horizontal_projection
 from flatgauge.measures import effort
-from flatgauge.measures.centering import centered_point
+from flatgauge.measures.hessian_spectral_norm import extremes_outcome
 from flatgauge.measures.options import Count, Positive, Scaling
 from flatgauge.measures.registry import Outcome, measure, output_claims
-from flatgauge.measures.spectral import extremes_outcome
 from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.solvers.power import power_method
-from flatgauge.vectors import Params
+from flatgauge.vectors import Params, multiply
 from flatgauge.vocabulary import Kind
 
 
@@ -64,9 +63,10 @@ def riemannian_spectral_norm(
         full: also a converged smallest eigenvalue, and the largest on the horizontal
             space and for weights only.
     """
-    point = centered_point(work, center_output)
+    point = work.point(center_output)
     if solver == "power":
-        return _by_power(work, metric, connection, point, tol, max_steps)
+        operator = work.whitened(work.objective, metric, connection, point)
+        return _by_power(operator, tol, max_steps, work.seed)
     found = work.extremes(
         work.objective,
         metric,
@@ -97,23 +97,17 @@ def _more(
 ) -> dict[str, Any]:
     """The values that take runs of their own."""
     operator = work.whitened(work.objective, metric, connection, point)
-    details: dict[str, Any] = {}
-    weights = LayerMetric(biases=False) if metric == "layer" else resolve_metric(metric)
-    scales = {
-        name: s if point[name].ndim >= 2 else s * 0
-        for name, s in weights.scales(point).items()
-    }
-    masked = Compressed(
-        operator, lambda v: {n: t * (scales[n] != 0) for n, t in v.items()}
-    )
-    details["weights_only"] = _settled(masked, tol, max_steps, work.seed)
+    scales = resolve_metric(metric).scales(point)
+    kept = {n: (s != 0) & (s.ndim >= 2) for n, s in scales.items()}
+    masked = Compressed(operator, lambda v: multiply(v, kept))
+    weights_only = _settled(masked, tol, max_steps, work.seed)
     vertical = work.vertical(
         Kind.LAYER_RESCALE if metric == "layer" else Kind.NODE_RESCALE
     )
     projection = horizontal_projection(vertical, resolve_metric(metric), point)
     horizontal = Compressed(operator, projection)
-    details["horizontal"] = _settled(horizontal, tol, max_steps, work.seed)
-    return details
+    on_it = _settled(horizontal, tol, max_steps, work.seed)
+    return {"weights_only": weights_only, "horizontal": on_it}
 
 
 def _settled(
@@ -126,16 +120,10 @@ def _settled(
 
 
 def _by_power(
-    work: Workbench,
-    metric: str,
-    connection: str,
-    point: Params,
-    tol: float,
-    max_steps: int,
+    operator: SymmetricOperator, tol: float, max_steps: int, seed: int
 ) -> Outcome:
     """Algorithm 1 of the paper, with its stopping rule mended and without a shift."""
-    operator = work.whitened(work.objective, metric, connection, point)
-    found = power_method(operator, tol, max_steps, work.seed, shift=False)
+    found = power_method(operator, tol, max_steps, seed, shift=False)
     details = {
         "residual": found.residual,
         "steps": found.products,

@@ -45,8 +45,6 @@ def spectral_norm_product(work: Workbench) -> Outcome:
                 "frobenius": frobenius,
                 "stable_rank": (frobenius / spectral) ** 2 if spectral else 0.0,
             }
-    if not layers:
-        raise NotApplicable("the model uses no parameter as a matrix.")
     zero = [name for name, norms in layers.items() if norms["spectral"] == 0]
     if zero:
         raise NotApplicable(f"'{zero[0]}' is zero, so the product has no logarithm.")

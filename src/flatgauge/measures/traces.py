@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from flatgauge.curvature.diagonal_methods import BlockTraces
 from flatgauge.results import Status
 from flatgauge.solvers.student import standard_error
 
@@ -49,24 +48,19 @@ class Traces:
     rounding: Mapping[str, float] | None = None
 
     @staticmethod
-    def averaged(samples: list[dict[str, float]], method: str) -> Traces:
-        """The mean of independent unbiased estimates."""
+    def averaged(
+        samples: list[dict[str, float]], method: str, stopped: str = ""
+    ) -> Traces:
+        """The mean of independent unbiased estimates, and what ended them early."""
         mean = {n: math.fsum(s[n] for s in samples) / len(samples) for n in samples[0]}
+        if stopped:
+            return Traces(mean, samples, method, Status.NOT_CONVERGED, stopped)
         message = (
             "Each tensor's trace is estimated without bias, and the uncertainty is a "
             f"standard error from {len(samples)} independent estimates: two of them "
             "hold in about 95 %."
         )
         return Traces(mean, samples, method, Status.ESTIMATED, message)
-
-    @staticmethod
-    def drawn(found: BlockTraces, method: str) -> Traces:
-        """The mean of block traces, as far as time allowed."""
-        traces = Traces.averaged(found.samples, method)
-        if found.stopped is None:
-            return traces
-        message = found.stopped.after_products(len(found.samples))
-        return replace(traces, status=Status.NOT_CONVERGED, message=message)
 
     def root_sum(self, factors: Mapping[str, float]) -> RootSum:
         """Σ_l a_l √max(t_l, 0) for nonnegative a_l, clipped after the sum over a tensor.

@@ -111,12 +111,9 @@ def _orbit(work: Workbench, loss: Loss, level: float, exit: float) -> dict[str, 
     try:
         rescalings = work.group().vertical(ones, Kind.LAYER_RESCALE)
     except FlatgaugeError as reason:
-        return {"orbit_sum": None, "orbit_note": f"no symmetry was found: {reason}"}
+        return _no_orbit(f"no symmetry was found: {reason}")
     if not len(rescalings):
-        return {
-            "orbit_sum": None,
-            "orbit_note": "no rescaling of whole tensors leaves this network unchanged.",
-        }
+        return _no_orbit("no rescaling of whole tensors leaves this network unchanged.")
     # ln det T grows fastest along its own slope; where it is 0, any rescaling serves.
     growth = rescalings.inner(ones)
     scales = rescalings.combine(growth) if bool(growth.any()) else rescalings[0]
@@ -132,10 +129,7 @@ def _orbit(work: Workbench, loss: Loss, level: float, exit: float) -> dict[str, 
     )
     found = orbit_sum(ravel(point), ravel(scales), width)
     if found is None:
-        return {
-            "orbit_sum": None,
-            "orbit_note": "no box was found whose images are disjoint: raise epsilon=.",
-        }
+        return _no_orbit("no box was found whose images are disjoint: raise epsilon=.")
     return {
         "orbit_sum": found.totals,
         "orbit_log_determinant": found.log_determinant,
@@ -146,3 +140,7 @@ def _orbit(work: Workbench, loss: Loss, level: float, exit: float) -> dict[str, 
             "points and the gradient's two corners, not proved."
         ),
     }
+
+
+def _no_orbit(reason: str) -> dict[str, Any]:
+    return {"orbit_sum": None, "orbit_note": reason}

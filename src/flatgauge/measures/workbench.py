@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from flatgauge import deadline
-from flatgauge.curvature.contractions import Contractions, contractions
 from flatgauge.curvature.diagonal import (
     Diagonal,
     can_be_exact,
@@ -20,13 +17,16 @@ from flatgauge.curvature.diagonal import (
     hutchinson_diagonals,
     output_layout,
 )
-from flatgauge.curvature.diagonal_methods import BlockTraces, block_traces
+from flatgauge.curvature.diagonal_methods import block_traces
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.output_layer import output_layer
 from flatgauge.deadline import OutOfTime
+from flatgauge.draws import while_time_lasts
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
+from flatgauge.losses import NormalizedCrossEntropy
 from flatgauge.measures.curvatures import Curvature, combined
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
@@ -35,7 +35,8 @@ from flatgauge.objective import Objective
 from flatgauge.results import Status
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.symmetry import Group, symmetries
-from flatgauge.uses import Matrices
+from flatgauge.symmetry.maps import output
+from flatgauge.uses import Matrices, Uses, uses_of
 from flatgauge.vectors import Params
 
 REPLICATES = 5
@@ -92,7 +93,7 @@ class Workbench:
             return self.objective
         if not loss.classification or output_layout(self.objective)[0] < 3:
             return self.objective
-        return self.objective.with_loss(NORMALIZED_LOSS)
+        return self.objective.with_loss(NormalizedCrossEntropy(loss.ignored))
 
     @once
     def hessian(self, objective: Objective) -> Hessian:
@@ -106,14 +107,39 @@ class Workbench:
         """∇L under that objective's loss."""
         return objective.gradient()
 
-    @once
-    def contractions(self) -> Contractions:
+    def uses(self) -> Uses:
         """What the parameters are used as."""
-        return contractions(self.objective)
+        return uses_of(self.objective)
 
     def matrices(self) -> dict[str, Matrices]:
-        """The parameters that are used as matrices."""
-        return self.contractions().matrices
+        """The parameters that are used as matrices.
+
+        Raises:
+            NotApplicable: if there are none.
+        """
+        found = self.uses()
+        if not found.matrices:
+            reason = f"the model uses no parameter as a matrix. {found.note}"
+            raise NotApplicable(reason.strip())
+        return found.matrices
+
+    @once
+    def point(self, center_output: bool) -> Params:
+        """θ, with the mean over classes taken out of the output layer if that is wanted.
+
+        Adding the same number to all class scores changes no softmax, but it changes the
+        norms of the layer that makes them; centring fixes that freedom.
+        """
+        point = self.objective.parameters
+        if not center_output:
+            return point
+        axes = output_layer(self.objective)
+        if not axes:
+            raise NotApplicable(
+                "center_output=True is for classifiers with a layer whose shift moves all "
+                "class scores alike, and found none."
+            )
+        return output.center_output(point, axes)
 
     @once
     def group(self) -> Group:
@@ -156,15 +182,7 @@ class Workbench:
         if method == "hutchinson":
             hessian = self.hessian(objective)
             return combined(*hutchinson_diagonals(hessian, each, seeds))
-        found: list[Diagonal] = []
-        try:
-            for seed in seeds:
-                found.append(compute(seed))
-                if len(found) > 1:
-                    deadline.usable()
-        except OutOfTime as stop:
-            return combined(found, stop)
-        return combined(found)
+        return combined(*while_time_lasts(map(compute, seeds)))
 
     def traces(self, objective: Objective, curvature: str, probes: int) -> Traces:
         """The trace of every tensor's block, for measures that need no more.
@@ -174,19 +192,21 @@ class Workbench:
         """
         method = self.method(objective, curvature)
         if method == "hutchinson":
-            return Traces.drawn(self._block_traces(objective, probes), method)
+            samples, stop = self._block_traces(objective, probes)
+            stopped = "" if stop is None else stop.after_products(len(samples))
+            return Traces.averaged(samples, method, stopped)
         diagonal = self.diagonal(objective, curvature, probes)
-        sums = [_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
+        sums = [tensor_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
         if len(sums) > 1:
-            found = Traces.averaged(sums[1:], method)
-            if diagonal.status is Status.NOT_CONVERGED:
-                found = replace(found, status=diagonal.status, message=diagonal.message)
-            return found
-        rounding = None if diagonal.rounding is None else _sums(diagonal.rounding)
+            ended = diagonal.status is Status.NOT_CONVERGED
+            return Traces.averaged(sums[1:], method, diagonal.message if ended else "")
+        rounding = None if diagonal.rounding is None else tensor_sums(diagonal.rounding)
         return Traces(sums[0], [], method, diagonal.status, diagonal.message, rounding)
 
     @once
-    def _block_traces(self, objective: Objective, probes: int) -> BlockTraces:
+    def _block_traces(
+        self, objective: Objective, probes: int
+    ) -> tuple[list[dict[str, float]], OutOfTime | None]:
         return block_traces(self.hessian(objective), probes, self.seed)
 
     def tensor_means(
@@ -255,5 +275,6 @@ class Workbench:
         )
 
 
-def _sums(diagonal: Params) -> dict[str, float]:
+def tensor_sums(diagonal: Params) -> dict[str, float]:
+    """The sum over each tensor, in float64."""
     return {name: float(h.double().sum()) for name, h in diagonal.items()}

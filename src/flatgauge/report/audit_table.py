@@ -8,18 +8,17 @@ from flatgauge.report.formatting import factor, finite, number
 from flatgauge.results import Plain
 from flatgauge.vocabulary import RESCALINGS, Kind, Verdict, kind_label
 
-SHARPENED = "hessian-spectral-norm"
-"""The measure that the sharpened twin is built against."""
 SAME_FUNCTION = 1e-5
 """The change of the outputs that is still put down to rounding."""
 
 
-def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, Any]]:
+def movements(report: Plain) -> dict[str, dict[str, Any]]:
     """How far each measure moved while the function stayed, by request.
 
-    `claimed` says whether a measure claims more than permutations, and every rescaling
-    that was tried. With `on_purpose` the sharpened twin counts too: for the measure that
-    it was built against, and for those that were seen to move elsewhere.
+    All rows count whose twins have the same outputs, those of the twin that was made
+    sharper on purpose among them; `text` is the farthest move. `claimed` says whether a
+    measure claims more than permutations, and every rescaling that was tried; `tried`
+    whether it was measured on the twin made on purpose.
     """
     audit = report["extras"].get("audit") or {}
     found: dict[str, dict[str, Any]] = {}
@@ -27,32 +26,44 @@ def movements(report: Plain, on_purpose: bool = False) -> dict[str, dict[str, An
         if not keeps_outputs(row, audit) or row["verdict"] == Verdict.NOT_JUDGED:
             continue
         best = found.setdefault(
-            row["measure"], {"size": 0.0, "bad": False, "claims": set(), "free": set()}
+            row["measure"],
+            {
+                "size": 0.0,
+                "text": "",
+                "bad": False,
+                "tried": False,
+                "claims": set(),
+                "free": set(),
+            },
         )
         best["claims" if row["claimed"] else "free"].add(row["kind"])
+        best["tried"] |= row.get("adversarial", False)
         if row["verdict"] in (Verdict.MOVES, Verdict.VIOLATED):
-            best["size"] = max(best["size"], spread(row))
             best["bad"] |= row["verdict"] == Verdict.VIOLATED
-    sharpened = audit.get("sharpened")
-    if on_purpose and sharpened:
-        ratios = {**sharpened.get("ratios", {}), SHARPENED: sharpened["ratio"]}
-        for request, best in found.items():
-            ratio = ratios.get(request) or 0.0
-            known = request == SHARPENED or best["size"] > 0
-            if known and ratio > 0:
-                best["size"] = max(best["size"], ratio, 1 / ratio)
+            if spread(row) > best["size"]:
+                best["size"], best["text"] = spread(row), shown_change(row)
     for best in found.values():
         best["moved"] = best["size"] > 0
         best["claimed"] = bool(best["claims"] - {Kind.PERMUTATION}) and not (
             best["free"] & set(RESCALINGS)
         )
-        best["text"] = factor(best["size"]) if finite(best["size"]) else "sign changed"
     return found
+
+
+def shown_change(row: Plain) -> str:
+    """How far a row's measure moved; files of before it was stored have factors alone."""
+    if row.get("change") and not row["change"].startswith("×"):
+        return row["change"].replace("-", "−").removeprefix("by ")
+    size = spread(row)
+    return factor(size) if finite(size) else "a change of sign"
 
 
 def keeps_outputs(row: Plain, audit: Plain) -> bool:
     """Whether a row's symmetry changes the outputs by no more than rounding."""
-    change = audit.get("function_change", {}).get(row["kind"], 0.0)
+    if row.get("adversarial"):
+        change = (audit.get("sharpened") or {}).get("output_change", 0.0)
+    else:
+        change = audit.get("function_change", {}).get(row["kind"], 0.0)
     return row["exact"] and change <= SAME_FUNCTION
 
 
@@ -69,24 +80,24 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
     audit = report["extras"].get("audit")
     if not audit:
         return None
-    place = {kind: index for index, kind in enumerate(Kind)}
+    place: dict[str, int] = {kind: index for index, kind in enumerate(Kind)}
     columns = sorted(
-        {(row["kind"], row["exact"]) for row in audit["rows"]},
-        key=lambda column: (place.get(column[0], len(place)), not column[1]),
+        {_column(row) for row in audit["rows"]},
+        key=lambda column: (place.get(column[0], len(place)), not column[1], column[2]),
     )
-    cells = {
-        (row["measure"], row["kind"], row["exact"]): _audit_cell(row)
-        for row in audit["rows"]
-    }
-    change = audit.get("function_change", {})
+    cells = {(row["measure"], *_column(row)): _audit_cell(row) for row in audit["rows"]}
+    change = dict(audit.get("function_change", {}))
+    twin = audit.get("sharpened") or {}
+    for kind in RESCALINGS:
+        change[kind_label(kind, True, adversarial=True)] = twin.get("output_change")
     return {
         "columns": [
             {
                 "kind": kind,
-                "label": (label := kind_label(kind, exact)),
+                "label": (label := kind_label(kind, exact, adversarial)),
                 "change": number(change.get(label), 2),
             }
-            for kind, exact in columns
+            for kind, exact, adversarial in columns
         ],
         "rows": [
             {
@@ -96,14 +107,18 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
             for measure in dict.fromkeys(row["measure"] for row in audit["rows"])
         ],
         "sharpened": audit.get("sharpened"),
+        "untried": audit.get("untried", ""),
     }
 
 
+def _column(row: Plain) -> tuple[str, bool, bool]:
+    return row["kind"], row["exact"], row.get("adversarial", False)
+
+
 def _audit_cell(row: Plain) -> dict[str, Any]:
-    size = spread(row)
     texts = {
         Verdict.HOLDS: (row["text"].partition(";")[0], "good"),
-        Verdict.MOVES: (factor(size) if finite(size) else "changes sign", "warn"),
+        Verdict.MOVES: (shown_change(row), "warn"),
         Verdict.VIOLATED: ("violated", "bad"),
     }
     text, tone = texts.get(row["verdict"], (row["verdict"], "none"))

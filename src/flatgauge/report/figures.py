@@ -1,8 +1,4 @@
-"""The figures, as plain data for Plotly.
-
-Colours are names of roles, such as "@accent": the page puts in the reader's own light
-or dark colours.
-"""
+"""The figures, as plain data: see `flatgauge.report.drawing` for the words."""
 
 from __future__ import annotations
 
@@ -54,7 +50,6 @@ def spectrum_figure(spectrum: Plain) -> Figure:
                 "fill": "toself",
                 "fillcolor": "@band",
                 "line": {"width": 0},
-                "hoverinfo": "skip",
             }
         )
     data.append(
@@ -65,7 +60,6 @@ def spectrum_figure(spectrum: Plain) -> Figure:
             "x": grid,
             "y": [value if value >= floor else None for value in density],
             "line": {"color": "@accent", "width": 2},
-            "hovertemplate": "λ = %{x:.4g}<br>density %{y:.3g}<extra></extra>",
         }
     )
     values = spectrum.get("eigenvalues", {}).get("values") or []
@@ -78,7 +72,6 @@ def spectrum_figure(spectrum: Plain) -> Figure:
                 "x": values,
                 "y": [floor * 2] * len(values),
                 "marker": {"symbol": "line-ns-open", "size": 16, "color": "@warm"},
-                "hovertemplate": "λ = %{x:.6g}<extra></extra>",
             }
         )
     return {
@@ -124,7 +117,6 @@ def landscape_figure(group: Sequence[Plain]) -> Figure:
                 "x": one["axes"][0],
                 "y": one["losses"],
                 "line": {"color": SERIES[index % len(SERIES)], "width": 2},
-                "hovertemplate": "t = %{x:.3g}<br>loss %{y:.5g}<extra></extra>",
             }
             for index, one in enumerate(group)
         ],
@@ -145,7 +137,6 @@ def _plane(one: Plain) -> Figure:
         "x": [0],
         "y": [0],
         "marker": {"symbol": "cross-thin-open", "size": 14, "color": "@ink"},
-        "hovertemplate": "the measured point<extra></extra>",
         "showlegend": False,
     }
     contours = {
@@ -157,7 +148,6 @@ def _plane(one: Plain) -> Figure:
         "ncontours": 18,
         "line": {"width": 0.6, "color": "@ink"},
         "colorbar": {"title": {"text": "loss"}, "thickness": 12, "outlinewidth": 0},
-        "hovertemplate": "%{x:.3g}, %{y:.3g}<br>loss %{z:.5g}<extra></extra>",
     }
     return {
         "data": [contours, origin],

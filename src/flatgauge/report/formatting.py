@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import Any
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -57,12 +56,12 @@ def shorten(text: Any, length: int = 60) -> str:
 
 
 def plot_text(text: Any, length: int = 60) -> str:
-    """Text that Plotly shows as it is: it would read tags in it.
+    """One line of letters that a figure can show, whatever was given.
 
-    >>> plot_text("<b>x</b>")
-    '&lt;b&gt;x&lt;/b&gt;'
+    >>> plot_text(f"a{chr(0)} <b>name</b>")
+    'a <b>name</b>'
     """
-    return escape(shorten(text, length), quote=False)
+    return "".join(one for one in shorten(text, length) if one.isprintable())
 
 
 def listed(items: list[str], limit: int = 4) -> str:

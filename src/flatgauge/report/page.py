@@ -7,10 +7,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from flatgauge.errors import FlatgaugeError
+from flatgauge.report.answer import paper_sentence
 from flatgauge.report.audit_table import audit_matrix
+from flatgauge.report.drawing import NARROW, svg
 from flatgauge.report.figures import figures, landscape_groups
 from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
+from flatgauge.report.mathml import mathml
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
 from flatgauge.report.series import series_content
 from flatgauge.report.verdict import verdict
@@ -30,7 +33,7 @@ def render(report: Plain) -> str:
         report: what `Report.to_dict` gives.
 
     Raises:
-        FlatgaugeError: if jinja2 or plotly is not installed.
+        FlatgaugeError: if jinja2 or matplotlib is not installed.
     """
     if "series" in report["extras"]:
         return (
@@ -38,14 +41,12 @@ def render(report: Plain) -> str:
             .get_template("series.html")
             .render(**series_content(report), style=_read("style.css"))
         )
-    drawn = figures(report)
     return (
         _environment()
         .get_template("template.html")
         .render(
             **_content(report),
-            figures=drawn,
-            plotly=_plotly() if drawn else "",
+            figures=_drawn(report),
             style=_read("style.css"),
             script=_read("script.js"),
         )
@@ -55,6 +56,14 @@ def render(report: Plain) -> str:
 def fragment(report: Plain) -> str:
     """The verdict and its table alone, for a notebook: no script, no page around it."""
     return _environment().get_template("fragment.html").render(**_content(report))
+
+
+def _drawn(report: Plain) -> dict[str, dict[str, str]]:
+    """Every figure, for a screen and for a phone."""
+    return {
+        name: {"wide": svg(figure, name), "narrow": svg(figure, name, NARROW)}
+        for name, figure in figures(report).items()
+    }
 
 
 def _content(report: Plain) -> dict[str, Any]:
@@ -68,6 +77,8 @@ def _content(report: Plain) -> dict[str, Any]:
         "facts": report["provenance"],
         "headline": headline,
         "sentences": sentences,
+        "paper": paper_sentence(report),
+        "made": extras.get("made", ""),
         "table": verdict_table(report),
         "audit": matrix,
         "comparison": extras.get("comparison"),
@@ -77,7 +88,9 @@ def _content(report: Plain) -> dict[str, Any]:
         "symmetries": extras.get("symmetries"),
         "convergence": convergence(report),
         "provenance": provenance(report),
-        "catalogue": list(known.values()),
+        "catalogue": [
+            {**one, "typeset": mathml(one["formula"])} for one in known.values()
+        ],
         "kinds": {kind: kind.text for kind in Kind if kind in seen},
     }
 
@@ -88,7 +101,7 @@ def _environment() -> Environment:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise FlatgaugeError(
-            "the page needs jinja2 and plotly: pip install jinja2 plotly."
+            "the page needs jinja2 and matplotlib: pip install jinja2 matplotlib."
         ) from error
     environment = Environment(
         loader=FunctionLoader(_read),
@@ -103,13 +116,3 @@ def _environment() -> Environment:
 
 def _read(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise FlatgaugeError(
-            "the page's figures need plotly: pip install plotly."
-        ) from error
-    return get_plotlyjs()

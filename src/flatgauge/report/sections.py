@@ -52,6 +52,7 @@ def catalogue(report: Plain) -> dict[str, dict[str, Any]]:
                 formula=about.get("formula", ""),
                 reference=about.get("reference", ""),
                 flatter=about.get("flatter", ""),
+                logarithmic=about.get("logarithmic", False),
                 invariant_to=about.get("invariant_to"),
                 options=_choices(found),
             )
@@ -80,7 +81,7 @@ def _choices(found: Measurement) -> str:
 
 def verdict_table(report: Plain) -> dict[str, Any]:
     """The first table: a row for each measure, a value for each subject."""
-    names, moved = subjects(report), movements(report, on_purpose=True)
+    names, moved = subjects(report), movements(report)
     compared = {
         row["measure"]: row
         for row in report["extras"].get("comparison", {}).get("rows", [])

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
+from flatgauge.report.answer import compared
 from flatgauge.report.audit_table import movements
 from flatgauge.report.formatting import factor, finite, listed, number, shorten
 from flatgauge.report.sections import catalogue, measured
-from flatgauge.results import Plain
-from flatgauge.vocabulary import Kind, Verdict
-
-UNMOVED = 1e-3
+from flatgauge.results import Measurement, Plain
+from flatgauge.vocabulary import Verdict
 
 
 def verdict(report: Plain) -> tuple[str, list[str]]:
     """The headline, and the sentences below it."""
-    found = [_audit(report), _comparison(report), _trust(report)]
+    found = [compared(report), _audit(report), _trust(report)]
     sentences = [one for group in found for one in group] or _extras(report)
+    sentences = [*_cautions(report), *sentences]
     if not sentences:
         return "Nothing was measured.", []
     return sentences[0], sentences[1:]
+
+
+def _cautions(report: Plain) -> list[str]:
+    """What must be known before anything else is read."""
+    unlike = (report["extras"].get("comparison") or {}).get("unlike", [])
+    return [*report["extras"].get("cautions", []), *(one["text"] for one in unlike)]
 
 
 def _title(report: Plain, request: str) -> str:
@@ -47,66 +51,41 @@ def _audit(report: Plain) -> list[str]:
     sentences = []
     if movers:
         top = max(movers, key=lambda request: moved[request]["size"])
-        size = moved[top]["size"]
-        much = (
-            f"by a factor of {number(size, 3)}"
-            if finite(size)
-            else "so far that its sign changed"
-        )
+        much = _much(report, top, moved[top])
         sentence = f"Same outputs, other parameters: {_title(report, top)} moved {much}"
         if still:
             others = f" and {len(still) - 1} more" if len(still) > 1 else ""
             sentence += f". {_title(report, still[0])}{others} did not move"
         sentences.append(sentence + ".")
-    sharpened = audit.get("sharpened")
-    if moved and not movers and not sharpened:
+    if moved and not movers:
         sentences.append(
             "No measure was seen to move when the parameters were changed and the "
             "function was not."
         )
-    return [*sentences, *_sharpened(report, sharpened)]
+    if audit.get("untried"):
+        sentences.append(f"Random elements alone were tried: {audit['untried']}.")
+    return [*sentences, *_sharpened(audit.get("sharpened"))]
 
 
-def _sharpened(report: Plain, sharpened: Plain | None) -> list[str]:
-    """The adversarial twin: what it did to the Hessian, and what it could not do."""
+def _much(report: Plain, request: str, found: Plain) -> str:
+    """How far the farthest move was, in a sentence."""
+    if catalogue(report).get(request, {}).get("logarithmic"):
+        return f"by {found['text']}, which is a difference of logarithms"
+    if finite(found["size"]):
+        return f"by a factor of {number(found['size'], 3)}"
+    return "so far that its sign changed"
+
+
+def _sharpened(sharpened: Plain | None) -> list[str]:
+    """The adversarial twin: what it did to the Hessian."""
     if not sharpened:
         return []
-    sentence = (
+    return [
         "A twin built on purpose computes the same function and is "
         f"{factor(sharpened['ratio'])} sharper by the largest eigenvalue of the "
         f"Hessian; its outputs differ by {number(sharpened['output_change'], 2)}, "
-        "relatively"
-    )
-    still = [
-        _title(report, request)
-        for request, ratio in sharpened.get("ratios", {}).items()
-        if finite(ratio) and abs(ratio - 1) < UNMOVED
+        "relatively."
     ]
-    if still:
-        sentence += f". Unmoved on that twin: {listed(list(dict.fromkeys(still)))}"
-    return [sentence + "."]
-
-
-def _comparison(report: Plain) -> list[str]:
-    comparison = report["extras"].get("comparison")
-    if not comparison:
-        return []
-    rows = [row for row in comparison["rows"] if row["flatter"] and row["significant"]]
-    if not rows:
-        return ["No difference between the checkpoints is larger than its error bars."]
-    solid = [row for row in rows if Kind.NODE_RESCALE in row["invariant_to"]]
-    sentences = [_flatter(rows, "measures whose difference exceeds its error bars")]
-    if solid and len(solid) < len(rows):
-        sentences.append(
-            _flatter(solid, "of them that rescaling neurons cannot change")
-        )
-    return sentences
-
-
-def _flatter(rows: list[Plain], what: str) -> str:
-    [(winner, votes)] = Counter(row["flatter"] for row in rows).most_common(1)
-    count = f"all {len(rows)}" if votes == len(rows) else f"{votes} of {len(rows)}"
-    return f"“{shorten(winner)}” is flatter by {count} {what}."
 
 
 def _trust(report: Plain) -> list[str]:
@@ -114,21 +93,37 @@ def _trust(report: Plain) -> list[str]:
     doubtful = [item for item in every if not item[2].status.trusted]
     if not every:
         return []
-    if not doubtful:
-        count = "The number" if len(every) == 1 else f"All {len(every)} numbers"
-        return [f"{count} can be quoted, each with its uncertainty."]
-    sentences = [
-        f"{len(every) - len(doubtful)} of {len(every)} numbers can be quoted, each with "
-        "its uncertainty."
-    ]
+    sentences = [_quotable([found for _, _, found in every])]
     for name, request, found in doubtful[:3]:
         of = f" of “{shorten(name)}”" if name else ""
         sentences.append(
             f"{_title(report, request)}{of}: {shorten(found.message, 240)}"
         )
+    for name, request, found in every:
+        if found.status.trusted and found.caution:
+            of = f" of “{shorten(name)}”" if name else ""
+            sentences.append(f"{_title(report, request)}{of}: {found.caution}")
     if len(doubtful) > 3:
         sentences.append(f"{len(doubtful) - 3} more are listed under Convergence.")
     return sentences
+
+
+def _quotable(every: list[Measurement]) -> str:
+    """How many numbers can be quoted, and which of them have an uncertainty."""
+    good = [one for one in every if one.status.trusted]
+    count = f"{len(good)} of {len(every)} numbers"
+    if len(good) == len(every):
+        count = "The number" if len(every) == 1 else f"All {len(every)} numbers"
+    bare = sum(one.uncertainty is None for one in good)
+    if not good:
+        return f"None of the {len(every)} numbers can be quoted."
+    if bare == len(good):
+        how = "exact up to rounding"
+    elif bare:
+        how = f"{bare} exact up to rounding, {len(good) - bare} with their uncertainty"
+    else:
+        how = "with its uncertainty" if len(good) == 1 else "each with its uncertainty"
+    return f"{count} can be quoted: {how}."
 
 
 def _extras(report: Plain) -> list[str]:

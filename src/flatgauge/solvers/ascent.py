@@ -130,23 +130,25 @@ def maximize_on_ball(
     (3.0, 'CONVERGED')
     """
     _check(radius, restarts, tol, steps)
-    seen = _Evaluations(function)
-    center, center_gradient = seen(zeros_like(space))
+    seen = _Evaluations(function, radius)
+    center = seen(zeros_like(space))
     draws = random_directions(space, restarts, seed, order)
-    candidates = [*starts, center_gradient, *draws]
+    candidates = [*starts, center.gradient, *draws]
     first = [_onto_sphere(one, radius) for one in candidates if float(norm(one)) > 0]
     climbs: list[Climb] = []
     stopped: OutOfTime | None = None
     try:
         for one in first:
-            climbs.append(_climb_from(seen, one, radius, tol, steps))
+            climbs.append(_climb_from(seen, one, tol, steps))
     except OutOfTime as stop:
         stopped = stop
-    rounding = SAME_VALUE_UNITS * seen.precision * max(abs(seen.value), abs(center))
+    rounding = (
+        SAME_VALUE_UNITS * seen.precision * max(abs(seen.value), abs(center.value))
+    )
     highest = [one for one in climbs if one.value >= seen.value - rounding]
     status, message = _verdict(highest, len(climbs), tol, steps)
     lost = min((seen.value - one.end for one in highest if one.converged), default=0)
-    if lost > max(rounding, NOISE * (seen.value - center)):
+    if lost > max(rounding, NOISE * (seen.value - center.value)):
         status, message = _verdict([], len(climbs), tol, steps)
     if stopped is not None:
         status = Status.NOT_CONVERGED
@@ -155,8 +157,8 @@ def maximize_on_ball(
     return Ascent(
         seen.value,
         seen.point,
-        center,
-        center_gradient,
+        center.value,
+        center.gradient,
         max(rounding, lost),
         climbs,
         status,
@@ -166,17 +168,28 @@ def maximize_on_ball(
     )
 
 
-class _Evaluations:
-    """The function, counting its evaluations and keeping the best."""
+@dataclass(frozen=True)
+class _Place:
+    """A point of the ball, the function there, and the way up that stays inside."""
 
-    def __init__(self, function: Function):
+    point: Params
+    value: float
+    gradient: Params
+    direction: Params
+
+
+class _Evaluations:
+    """The function on the ball, counting its evaluations and keeping the best."""
+
+    def __init__(self, function: Function, radius: float):
         self.function = function
+        self.radius = radius
         self.evaluations = 0
         self.value = self.highest = -math.inf
         self.point: Params = {}
         self.precision = 0.0
 
-    def __call__(self, point: Params) -> tuple[float, Params]:
+    def __call__(self, point: Params) -> _Place:
         """The value and the gradient, which must be finite."""
         deadline.check()
         value, gradient = self.function(point)
@@ -191,78 +204,60 @@ class _Evaluations:
             self.value, self.point = value, point
         self.highest = max(self.highest, value)
         self.precision = _precision(point)
-        return value, gradient
+        return _Place(point, value, gradient, _tangent(point, gradient, self.radius))
 
 
-def _climb_from(
-    seen: _Evaluations, start: Params, radius: float, tol: float, steps: int
-) -> Climb:
+def _climb_from(seen: _Evaluations, start: Params, tol: float, steps: int) -> Climb:
     """Climb from a start on the sphere; see `maximize_on_ball`."""
-    point, seen.highest = start, -math.inf
-    value, gradient = seen(point)
-    direction = _tangent(point, gradient, radius)
-    largest = float(norm(gradient))
-    rate = radius / largest if largest > 0 else 1.0
+    seen.highest = -math.inf
+    here = seen(start)
+    largest = float(norm(here.gradient))
+    rate = seen.radius / largest if largest > 0 else 1.0
     taken, creeping, stalled = 0, 0, False
     visible = math.sqrt(seen.precision)
     target = max(tol, visible / 16)
     while True:
-        largest = max(largest, float(norm(gradient)))
-        stationarity = float(norm(direction)) / largest if largest > 0 else 0.0
+        largest = max(largest, float(norm(here.gradient)))
+        stationarity = float(norm(here.direction)) / largest if largest > 0 else 0.0
         if stationarity <= target or taken == steps:
             break
-        found = _search(seen, point, value, direction, rate, radius)
+        found = _search(seen, here, rate)
         if found is None or creeping == CREEPING:
             stalled = True
             break
-        creeping = creeping + 1 if found.rate < SHRUNK * rate else 0
-        bend = -float(dot(found.move, add(found.direction, direction, -1.0)))
-        square = float(dot(found.move, found.move))
-        rate = square / bend if bend > 0 else 4 * found.rate
-        point, value, gradient = found.point, found.value, found.gradient
-        direction, taken = found.direction, taken + 1
+        used, move, new = found
+        creeping = creeping + 1 if used < SHRUNK * rate else 0
+        bend = -float(dot(move, add(new.direction, here.direction, -1.0)))
+        rate = float(dot(move, move)) / bend if bend > 0 else 4 * used
+        here, taken = new, taken + 1
     # Values are flat to second order: below the root of the precision, rounding hides
     # any further rise.
     enough = max(target, visible) if stalled else target
-    return Climb(seen.highest, value, stationarity, taken, stationarity <= enough)
-
-
-@dataclass(frozen=True)
-class _Step:
-    rate: float
-    move: Params
-    point: Params
-    value: float
-    gradient: Params
-    direction: Params
+    return Climb(seen.highest, here.value, stationarity, taken, stationarity <= enough)
 
 
 def _search(
-    seen: _Evaluations,
-    point: Params,
-    value: float,
-    direction: Params,
-    rate: float,
-    radius: float,
-) -> _Step | None:
-    """The first step among rate, rate/2, rate/4, ... that raises the function."""
-    noise = SAME_VALUE_UNITS * seen.precision * abs(value)
+    seen: _Evaluations, here: _Place, rate: float
+) -> tuple[float, Params, _Place] | None:
+    """The first step among rate, rate/2, rate/4, ... that raises the function.
+
+    Its rate, the way it goes, and where it leads.
+    """
+    noise = SAME_VALUE_UNITS * seen.precision * abs(here.value)
     # A step far beyond the ball's size only turns the point into the direction.
-    rate = min(rate, 1e3 * radius / float(norm(direction)))
+    rate = min(rate, 1e3 * seen.radius / float(norm(here.direction)))
     for _ in range(HALVINGS):
-        new = _onto_ball(add(point, direction, rate), radius)
-        move = add(new, point, -1.0)
-        expected = float(dot(direction, move))
-        new_value, gradient = seen(new)
-        new_direction = _tangent(new, gradient, radius)
-        gain = new_value - value
+        new = seen(_onto_ball(add(here.point, here.direction, rate), seen.radius))
+        move = add(new.point, here.point, -1.0)
+        expected = float(dot(here.direction, move))
+        gain = new.value - here.value
         if abs(gain) <= noise:
             # Rounding hides the gain; the trapezoidal rule on the slopes shows it.
-            rises = float(dot(add(direction, new_direction), move)) > 0
+            rises = float(dot(add(here.direction, new.direction), move)) > 0
         else:
             rises = gain >= ARMIJO * expected
         if rises and expected > 0:
-            return _Step(rate, move, new, new_value, gradient, new_direction)
+            return rate, move, new
         rate /= 2
     return None
 
@@ -271,7 +266,7 @@ def _tangent(point: Params, gradient: Params, radius: float) -> Params:
     """The projection of the gradient on the tangent cone of the ball."""
     square = float(dot(point, point))
     outward = float(dot(point, gradient))
-    inside = square < radius**2 * (1 - 64 * _precision(point))
+    inside = square < radius * radius * (1 - 64 * _precision(point))
     if inside or outward <= 0:
         return gradient
     return add(gradient, point, -outward / square)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.results import Status
-from flatgauge.shapes import Float
+from flatgauge.shapes import Bool, Float
 from flatgauge.solvers.balancing_newton import Solution, solve
 from flatgauge.solvers.balancing_support import Support, find_support
 from flatgauge.solvers.balancing_terms import Terms
+from flatgauge.uses import Matrices
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Balancing:
             to nothing; if the infimum is not attained, components must also be moved
             apart without end to reach it.
         column_scale: the log scales y, likewise.
+        live_rows: which rows have entries that count.
+        live_columns: likewise.
         status: whether the gap met the tolerance.
         message: what happened, and what to raise if it did not.
         steps: Newton steps.
@@ -38,6 +42,8 @@ class Balancing:
     attained: bool
     row_scale: Float[Tensor, " rows"]
     column_scale: Float[Tensor, " columns"]
+    live_rows: Bool[Tensor, " rows"]
+    live_columns: Bool[Tensor, " columns"]
     status: Status
     message: str
     steps: int
@@ -106,10 +112,21 @@ def balance(
         attained=support.attained,
         row_scale=_scale(support.row_limits, support.rows, solution.x),
         column_scale=_scale(support.column_limits, support.columns, solution.y),
+        live_rows=_mask(support.rows, len(upper)),
+        live_columns=_mask(support.columns, upper.shape[1]),
         status=status,
         message=message,
         steps=solution.steps,
     )
+
+
+def problems_of(
+    matrices: Matrices, h: Tensor, weight: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Alpha and beta of each separate matrix: clipped curvatures and squared weights."""
+    alphas = matrices.matrices(h.double().clamp_min(0))
+    betas = matrices.matrices(weight.double().square())
+    return list(zip(alphas, betas, strict=True))
 
 
 def _checked(matrix: Tensor, name: str) -> Tensor:
@@ -151,6 +168,12 @@ def _scale(limits: Tensor, live: Tensor, logarithms: Tensor) -> Tensor:
     scale = limits.nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
     scale[live] = logarithms
     return scale.cpu()
+
+
+def _mask(chosen: Tensor, size: int) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[chosen.cpu()] = True
+    return mask
 
 
 def _verdict(gap: float, tol: float, max_steps: int) -> tuple[Status, str]:

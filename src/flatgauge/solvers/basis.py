@@ -41,10 +41,11 @@ def room_for(operator: SymmetricOperator) -> Room:
     is available.
     """
     device = next(iter(operator.space.values())).device
-    host = int(HOST_SHARE * available_memory())
+    least = operator.ranks.least
+    host = least(int(HOST_SHARE * available_memory()))
     if device.type == "cpu" and operator.memory is None:
         return Room(host)
-    share = int(BASIS_SHARE * memory_budget(device, operator.memory))
+    share = least(int(BASIS_SHARE * memory_budget(device, operator.memory)))
     return Room(share) if device.type == "cpu" else Room(share, host)
 
 
@@ -126,9 +127,7 @@ class Basis:
 
     def combine(self, weights: np.ndarray) -> Float[Tensor, "n k"]:
         """The vectors, added up with each column of an m x k matrix of weights."""
-        factors = torch.as_tensor(
-            weights, dtype=self._like.dtype, device=self._like.device
-        )
+        factors = torch.as_tensor(weights).to(self._like)
         total = self._like.new_zeros(factors.shape[1], self._width)
         begin = 0
         for block in self._filled():
@@ -143,9 +142,7 @@ class Basis:
         The columns of the weights have to be orthonormal. It goes along the vectors piece
         by piece, so that no second basis is held.
         """
-        factors = torch.as_tensor(
-            weights.T, dtype=self._like.dtype, device=self._like.device
-        )
+        factors = torch.as_tensor(weights.T).to(self._like)
         width = max(1, BLOCK // (self._taken * self._like.element_size()))
         for begin in range(0, self._width, width):
             parts = [block[:, begin : begin + width] for block in self._filled()]
@@ -172,14 +169,8 @@ class Basis:
         limit = min(self._on_device, self.capacity) if here else self.capacity
         rows = min(max(8, self._taken // 2), max(1, BLOCK // self._row_bytes))
         rows = min(rows, limit - self._taken)
-        self._blocks.append(
-            torch.empty(
-                rows,
-                self._width,
-                dtype=self._like.dtype,
-                device=self._like.device if here else "cpu",
-            )
-        )
+        device = self._like.device if here else "cpu"
+        self._blocks.append(self._like.new_empty(rows, self._width, device=device))
         return self._blocks[-1]
 
 

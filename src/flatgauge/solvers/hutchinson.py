@@ -60,7 +60,8 @@ class Hutchinson:
         """Add probes until there are this many."""
         first = next(iter(self.operator.space.values()))
         vector = self.operator.dimension * first.element_size()
-        room = memory_budget(first.device, self.operator.memory) // (HELD * vector)
+        free = memory_budget(first.device, self.operator.memory)
+        room = self.operator.ranks.least(free) // (HELD * vector)
         while self.probes < probes:
             most = min(CHUNK, room, probes - self.probes)
             self.add(deadline.fitting(max(1, most)))
@@ -89,8 +90,7 @@ class Hutchinson:
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target."""
-        wanted = math.ceil(self.probes * min(excess**2, STRIDE))
-        return max(wanted, self.probes + 1)
+        return following(self.probes, excess)
 
     def estimate(self) -> tuple[float, float, float, float]:
         """The estimate, its standard error and degrees of freedom, and its scale.
@@ -103,6 +103,11 @@ class Hutchinson:
         error = singles.std(ddof=1) / math.sqrt(count) * float(skewness(singles))
         scale = math.sqrt(np.square(singles).mean())
         return float(singles.mean()), float(error), count - 1.0, scale
+
+
+def following(probes: int, excess: float) -> int:
+    """After how many independent probes an error would be as asked, or a look is due."""
+    return max(math.ceil(probes * min(excess**2, STRIDE)), probes + 1)
 
 
 def squares(vector: Params) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.data import Batch
 from flatgauge.deadline import OutOfTime
+from flatgauge.draws import while_time_lasts
 from flatgauge.objective import Objective
 from flatgauge.uses import Matrices
 from flatgauge.vectors import (
@@ -117,20 +118,10 @@ class NoiseScales:
         """
         random = generator(seed)
         logs = [log.to(self.objective.device) for log in logs]
-        values, drawn = [], []
-        stopped: OutOfTime | None = None
-        for _ in range(pairs):
-            try:
-                value, slopes = self._pair(logs, random)
-            except OutOfTime as stop:
-                if len(values) < 2:
-                    raise
-                stopped, pairs = stop, len(values)
-                break
-            values.append(value)
-            drawn.append(torch.cat(slopes))
-            if len(values) > 1:
-                deadline.usable()
+        draws = (self._pair(logs, random) for _ in range(pairs))
+        found, stopped = while_time_lasts(draws)
+        pairs, values = len(found), [value for value, _ in found]
+        each = torch.stack([torch.cat(slopes) for _, slopes in found])
         rises = torch.tensor(values, dtype=torch.float64) - self.objective.value()
         penalties = self._penalties(logs)
         penalty = torch.cat(penalties)
@@ -138,7 +129,6 @@ class NoiseScales:
         layers = dict.fromkeys(self.matrices, 0.0)
         for (name, _), rows in zip(self._squares, penalties[::2], strict=True):
             layers[name] += float(rows.sum())
-        each = torch.stack(drawn)
         slope, noise = each.mean(0), each.var(0) / pairs
         felt = penalty + slope.abs() > 0
         gain = (slope - penalty)[felt].square() - noise[felt]

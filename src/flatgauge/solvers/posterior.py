@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.shapes import Float
-from flatgauge.solvers.balancing import Balancing, balance
-from flatgauge.solvers.balancing_support import find_support
+from flatgauge.solvers.balancing import Balancing, balance, problems_of
 from flatgauge.solvers.nearest_prior import (
     NEGLIGIBLE,
     SWEEPS,
@@ -114,15 +113,11 @@ class MatrixPosterior:
         square: the mean of W² over kernel positions.
         positions: how many kernel positions share a variance.
         solved: the balanced scales at λ = 1.
-        live_rows: the rows with a finite scale.
-        live_columns: likewise.
     """
 
     square: Float[Tensor, "rows columns"]
     positions: int
     solved: Balancing
-    live_rows: Tensor
-    live_columns: Tensor
 
     def log_scales(self, lam: float, cap: float) -> tuple[Tensor, Tensor]:
         """The logarithms of σ_i² and σ'_j², all finite, with s_ij = σ_i² σ'_j².
@@ -130,17 +125,17 @@ class MatrixPosterior:
         Rows obey σ_i² ≤ c · mean_j(W_ij² / σ'_j²), columns likewise; dead ones, which
         (17) would scale without end, take that limit.
         """
-        square, log_cap = self.square, math.log(cap)
-        if not bool(self.live_rows.any()):
+        square, solved, log_cap = self.square, self.solved, math.log(cap)
+        rows, columns = solved.live_rows, solved.live_columns
+        if not bool(rows.any()):
             return self._rank_one(log_cap)
         none = torch.tensor(-math.inf, dtype=torch.float64)
-        x = torch.where(self.live_rows, self.solved.row_scale, none) - math.log(lam) / 2
-        y = torch.where(self.live_columns, self.solved.column_scale, none)
-        x = torch.where(
-            self.live_rows, torch.minimum(x, log_cap + log_mean_ratio(square, y)), x
-        )
+        x = torch.where(rows, solved.row_scale, none) - math.log(lam) / 2
+        y = torch.where(columns, solved.column_scale, none)
+        limit = log_cap + log_mean_ratio(square, y)
+        x = torch.where(rows, torch.minimum(x, limit), x)
         limit = log_cap + log_mean_ratio(square.T, x)
-        y = torch.where(self.live_columns, torch.minimum(y, limit), y)
+        y = torch.where(columns, torch.minimum(y, limit), y)
         for _ in range(2):
             x = torch.where(torch.isfinite(x), x, log_cap + log_mean_ratio(square, y))
             y = torch.where(torch.isfinite(y), y, log_cap + log_mean_ratio(square.T, x))
@@ -207,27 +202,15 @@ def matrix_posterior(
     [1.0, 1.0]
     """
     h, square = h.double(), square.double()
-    support, solved = find_support(h > 0, square > 0), balance(h, square)
-    live_rows = torch.zeros(h.shape[0], dtype=torch.bool)
-    live_columns = torch.zeros(h.shape[1], dtype=torch.bool)
-    live_rows[support.rows.cpu()] = True
-    live_columns[support.columns.cpu()] = True
-    square = square.cpu()
-    return MatrixPosterior(
-        square / positions, positions, solved, live_rows, live_columns
-    )
+    return MatrixPosterior(square.cpu() / positions, positions, balance(h, square))
 
 
 def matrix_posteriors(
     matrices: Matrices, h: Tensor, weight: Tensor
 ) -> list[MatrixPosterior]:
     """One for each separate matrix of a tensor; curvatures are clipped at 0 first."""
-    alphas = matrices.matrices(h.double().clamp_min(0))
-    betas = matrices.matrices(weight.double().square())
-    return [
-        matrix_posterior(alpha, beta, part.positions.numel())
-        for part, alpha, beta in zip(matrices.parts, alphas, betas, strict=True)
-    ]
+    problems = zip(matrices.parts, problems_of(matrices, h, weight), strict=True)
+    return [matrix_posterior(*one, part.positions.numel()) for part, one in problems]
 
 
 def blocks_of(

@@ -18,7 +18,7 @@ import torch
 
 from flatgauge import deadline
 from flatgauge.curvature.operator import Block, SymmetricOperator
-from flatgauge.solvers.hutchinson import STRIDE, Hutchinson, squares
+from flatgauge.solvers.hutchinson import Hutchinson, following, squares
 from flatgauge.solvers.student import NORMAL
 from flatgauge.vectors import rademacher, zeros_like
 
@@ -175,8 +175,7 @@ class Strata:
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target."""
-        wanted = math.ceil(self.probes * min(excess**2, STRIDE))
-        return max(wanted, self.probes + 1)
+        return following(self.probes, excess)
 
     def estimate(self) -> tuple[float, float, float, float]:
         """The estimate, its standard error and degrees of freedom, and its scale."""

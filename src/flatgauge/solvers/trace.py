@@ -153,16 +153,22 @@ class _Search:
         return self.operator.products - self._before
 
     def look(self, estimator: Estimator) -> _Look:
-        look = _Look(*estimator.estimate(), self.operator.rounding, self.target)
-        tell(look.value, look.error, self.max_products)
-        return look
+        """What the estimator says now, against the target."""
+        value, error, freedom, scale = estimator.estimate()
+        error = max(error, self.operator.rounding * scale)
+        tell(value, error, self.max_products)
+        allowed = self.target * abs(value)
+        excess = error / allowed if allowed > 0 else math.inf
+        # Of a trace of nothing but zeros there is nothing to be uncertain about.
+        return _Look(value, error, freedom, excess if error else 0.0)
 
     def rescued(self, estimator: Estimator, stop: OutOfTime) -> Trace:
         """What the probes say at the end of the time, if there are two."""
         if estimator.probes < LEAST:
             raise stop
-        name = type(estimator).__name__.lower()
-        return self.look(estimator).stopped(self.products, estimator.probes, name, stop)
+        message = stop.after_products(self.products)
+        look = self.look(estimator)
+        return self._found(estimator, look, Status.NOT_CONVERGED, message)
 
     def by(self, estimator: Estimator) -> Trace:
         """The trace by one estimator, which may have probes already."""
@@ -173,20 +179,50 @@ class _Search:
 
     def _grown(self, estimator: Estimator) -> Trace:
         estimator.grow(estimator.first)
-        name = type(estimator).__name__.lower()
         cost, size = estimator.products_per_probe, self.operator.dimension
         while True:
             look, probes = self.look(estimator), estimator.probes
             if look.excess <= 1:
-                return look.reached(self.products, probes, name)
+                message = f"The standard error met the target {self.target:g}."
+                return self._found(estimator, look, Status.ESTIMATED, message)
             left = (self.max_products - self.products) // cost
             following = min(estimator.following(look.excess), probes + left)
             if following == probes or size <= cost * following:
                 if self.products + size <= self.max_products:
                     return _exact(self.operator, self.products)
                 if following == probes:
-                    return look.missed(self.products, probes, name, self.max_products)
+                    return self._missed(estimator, look)
             estimator.grow(following)
+
+    def _missed(self, estimator: Estimator, look: _Look) -> Trace:
+        """The trace, with what to raise."""
+        usable = look.error <= USABLE * abs(look.value)
+        message = (
+            f"The standard error is {look.error:.3g} after {estimator.probes} probes"
+        )
+        message += (
+            f", above the target {self.target:g} of the trace: raise "
+            f"max_products={self.max_products} for a smaller one."
+            if usable
+            else f", too large for a trace of {look.value:.3g}, in which positive and "
+            f"negative curvature may cancel: raise max_products={self.max_products}."
+        )
+        status = Status.ESTIMATED if usable else Status.NOT_CONVERGED
+        return self._found(estimator, look, status, message)
+
+    def _found(
+        self, estimator: Estimator, look: _Look, status: Status, message: str
+    ) -> Trace:
+        return Trace(
+            value=look.value,
+            standard_error=look.error,
+            degrees_of_freedom=look.freedom,
+            status=status,
+            message=message,
+            products=self.products,
+            probes=estimator.probes,
+            method=type(estimator).__name__.lower(),
+        )
 
     def by_either(
         self, plain: Hutchinson, other: XTrace, random: torch.Generator
@@ -290,71 +326,18 @@ class _Search:
         first = next(iter(self.operator.space.values()))
         vectors = self.max_products // 2 + 4 * CHUNK
         needed = vectors * self.operator.dimension * first.element_size()
-        return needed <= memory_budget(first.device, self.operator.memory)
+        free = memory_budget(first.device, self.operator.memory)
+        return needed <= self.operator.ranks.least(free)
 
 
+@dataclass(frozen=True)
 class _Look:
-    """What an estimator says at one moment, against the target."""
+    """An estimate, with its error in all and as a multiple of what the target allows."""
 
-    def __init__(
-        self,
-        value: float,
-        error: float,
-        freedom: float,
-        scale: float,
-        rounding: float,
-        target: float,
-    ):
-        self.value, self.freedom = value, freedom
-        self.error, self.target = max(error, rounding * scale), target
-        allowed = target * abs(value)
-        # Of a trace of nothing but zeros there is nothing to be uncertain about.
-        self.excess = self.error / allowed if allowed > 0 else math.inf
-        if self.error == 0:
-            self.excess = 0.0
-
-    def reached(self, products: int, probes: int, method: str) -> Trace:
-        """The trace, with an error that met the target."""
-        message = f"The standard error met the target {self.target:g}."
-        return self._trace(Status.ESTIMATED, message, products, probes, method)
-
-    def missed(
-        self, products: int, probes: int, method: str, max_products: int
-    ) -> Trace:
-        """The trace, with what to raise."""
-        usable = self.error <= USABLE * abs(self.value)
-        message = (
-            f"The standard error is {self.error:.3g} after {probes} probes, above the "
-            f"target {self.target:g} of the trace: raise max_products={max_products} for a "
-            "smaller one."
-            if usable
-            else f"The standard error is {self.error:.3g} after {probes} probes, too large "
-            f"for a trace of {self.value:.3g}, in which positive and negative curvature "
-            f"may cancel: raise max_products={max_products}."
-        )
-        status = Status.ESTIMATED if usable else Status.NOT_CONVERGED
-        return self._trace(status, message, products, probes, method)
-
-    def stopped(
-        self, products: int, probes: int, method: str, stop: OutOfTime
-    ) -> Trace:
-        """The trace so far."""
-        message = stop.after_products(products)
-        return self._trace(Status.NOT_CONVERGED, message, products, probes, method)
-
-    def _trace(
-        self, status: Status, message: str, products: int, probes: int, method: str
-    ) -> Trace:
-        return Trace(
-            value=self.value,
-            standard_error=self.error,
-            degrees_of_freedom=self.freedom,
-            status=status,
-            message=message,
-            products=products,
-            probes=probes,
-            method=method,
-        )
+    value: float
+    error: float
+    freedom: float
+    excess: float
 
 
 def _exact(operator: SymmetricOperator, products: int) -> Trace:

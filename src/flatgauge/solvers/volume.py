@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from flatgauge import deadline
-from flatgauge.deadline import OutOfTime
+from flatgauge.draws import while_time_lasts
 from flatgauge.errors import OptionError
 from flatgauge.results import Status
 from flatgauge.solvers.directions import random_directions
@@ -110,17 +110,8 @@ def star_volume(
     dimension = size(space)
     search = _Search(loss, level, radius, 1 + tol / dimension)
     units = random_directions(space, directions, seed, order)
-    found: list[float] = []
-    stopped: OutOfTime | None = None
-    try:
-        for unit in units:
-            found.append(search.exit(unit))
-            if len(found) > 1:
-                deadline.usable()
-    except OutOfTime as stop:
-        if len(found) < 2:
-            raise
-        stopped, directions = stop, len(found)
+    found, stopped = while_time_lasts(map(search.exit, units))
+    directions = len(found)
     exits = torch.tensor(found, dtype=torch.float64)
     powers = dimension * exits.log()
     top = float(powers.max())

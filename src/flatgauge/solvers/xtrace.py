@@ -9,8 +9,8 @@ import torch
 from scipy.linalg import solve_triangular
 from torch import Tensor
 
-from flatgauge import noise
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.noise import random_signs
 from flatgauge.shapes import Float
 from flatgauge.solvers.inner import combination, inner_products
 from flatgauge.solvers.student import skewness
@@ -64,8 +64,11 @@ class XTrace:
         first = next(iter(self.operator.space.values()))
         while self.probes < probes:
             count = min(CHUNK, probes - self.probes)
-            signs = random_signs(self.operator.dimension, count, self._random, first)
-            self.add(signs.T, self.operator.multiply_flat(signs).T.contiguous())
+            size, random = self.operator.dimension, self._random
+            signs = torch.stack(
+                [random_signs(size, random, first) for _ in range(count)]
+            )
+            self.add(signs, self.operator.multiply_flat(signs.T).T.contiguous())
 
     def following(self, excess: float) -> int:
         """How many probes to look at next, if the error is `excess` times the target.
@@ -165,14 +168,6 @@ def _gram_schmidt(
             size = size * norm
         basis[index], triangle[index, index] = vector, size
     return basis, _host(triangle)
-
-
-def random_signs(
-    dimension: int, count: int, random: torch.Generator, like: Tensor
-) -> Float[Tensor, "n c"]:
-    """Columns of independent random signs, a function of the generator and n alone."""
-    rows = [noise.random_signs(dimension, random, like) for _ in range(count)]
-    return torch.stack(rows).T
 
 
 def _leave_one_out(

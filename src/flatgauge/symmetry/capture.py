@@ -74,7 +74,10 @@ def _capture(model: nn.Module, example: Example) -> Graph:
 
 
 def _used_matrices(model: nn.Module, example: Example) -> dict[str, Matrices]:
-    """The parameters that are used as matrices on the example inputs."""
+    """The parameters that are used as matrices on the example inputs.
+
+    Not `uses_of` an objective: frozen parameters are rescaled, too, in evaluation mode.
+    """
     with runnable():
         twin = copy.deepcopy(model).eval()
         for parameter in twin.parameters():

@@ -23,9 +23,8 @@ from flatgauge.symmetry.graph import Example, Output
 from flatgauge.symmetry.group import Group
 from flatgauge.symmetry.interpret import Interpretation, interpret
 from flatgauge.symmetry.layout import Layout
-from flatgauge.symmetry.on_data import verify_on_data
 from flatgauge.symmetry.solve import null_space
-from flatgauge.symmetry.verify import verified
+from flatgauge.symmetry.verify import verified, verify_on_data
 
 EXAMPLES = 4
 """Samples of a batch that an objective's network is read with."""
@@ -170,8 +169,7 @@ def _examples(objective: Objective) -> Iterator[Inputs]:
     first = objective.first_batch()
     yield _inputs(few_samples(first, EXAMPLES).inputs)
     yield _inputs(first.inputs)
-    with objective.isolated():
-        few = [few_samples(b, EXAMPLES) for b in islice(objective.batches(), BATCHES)]
+    few = objective.examples(BATCHES, EXAMPLES)
     if len(few) > 1:
         # Batches that cannot be put together are left at that.
         with suppress(RuntimeError, TypeError, ValueError, KeyError):

@@ -6,7 +6,6 @@ one set of inputs, so whatever could make another run differ is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -111,16 +110,10 @@ class _Recorder(TorchDispatchMode):
         )  # fmt: skip
         self.nodes.append(node)
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator and write it down."""
         kwargs = kwargs or {}
-        inputs, options = pytree.tree_map(self._argument, (args, kwargs))
+        inputs, options = pytree.tree_map_only(Tensor, self._value, (args, kwargs))
         written = self._written(func, args, kwargs)
         result = func(*args, **kwargs)
         name, target = func._schema.name, func
@@ -157,9 +150,6 @@ class _Recorder(TorchDispatchMode):
         if tensor not in self._values:
             self.constants[self._new(tensor)] = tensor.detach()
         return self._values[tensor]
-
-    def _argument(self, leaf: Any) -> Any:
-        return self._value(leaf) if isinstance(leaf, Tensor) else leaf
 
     def _written(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -208,13 +198,7 @@ class _Escapes(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         """Pass on, after noting an escape."""
         name = getattr(func, "__name__", "")
         if name in ESCAPES and isinstance(args[0], Tensor):

@@ -115,8 +115,7 @@ class VerticalSpace(Sequence[Params]):
 
     def combine(self, coordinates: Tensor) -> Params:
         """V c: the combination of all vectors with the given coordinates."""
-        variables = self._basis @ coordinates.double().cpu().numpy()
-        exponents = self._layout.log_scales(variables)
+        exponents = self._exponents(coordinates)
         result: Params = {}
         for name, tensor in self.params.items():
             total = torch.zeros_like(tensor)
@@ -127,10 +126,7 @@ class VerticalSpace(Sequence[Params]):
 
     def flow(self, coordinates: Tensor) -> Params:
         """exp(e) θ: the point that the combined generators lead to in unit time."""
-        exponents = self._layout.log_scales(
-            self._basis @ coordinates.double().cpu().numpy()
-        )
-        moved = Element(exponents)
+        moved = Element(self._exponents(coordinates))
         return {name: moved.apply(name, tensor) for name, tensor in self.params.items()}
 
     def inner(self, vector: Params) -> Tensor:
@@ -140,3 +136,7 @@ class VerticalSpace(Sequence[Params]):
             if name in self._layout.scales:
                 total += self._layout.gather(name, tensor * vector[name])
         return torch.from_numpy(self._basis.T @ total)
+
+    def _exponents(self, coordinates: Tensor) -> dict[str, LogScale]:
+        variables = self._basis @ coordinates.double().cpu().numpy()
+        return self._layout.log_scales(variables)

@@ -103,8 +103,7 @@ class Group:
                 f"{given.size} coordinates were given for {self.dimension} exact and "
                 f"{self.approximate_dimension} approximate generators: give one each."
             )
-        variables = self.generators.basis[:, : given.size] @ given
-        return self._element(variables)
+        return self._element(self.generators.basis[:, : given.size] @ given)
 
     def random_element(
         self,
@@ -173,19 +172,17 @@ class Group:
             params: θ.
             kind: "layer-rescale" for the directions that scale whole tensors only.
         """
-        known = {self.aliases.get(name, name) for name in params}
-        held = sorted(name for name in self._layout.scales if name not in known)
-        basis = self._basis(kind)
-        still = null_space(self._layout.moved(held) @ basis)
-        return VerticalSpace(self._layout, (basis @ still.matrix).tocsc(), params)
+        known = frozenset(self.aliases.get(name, name) for name in params)
+        if (known, kind) not in self._moving:
+            held = sorted(name for name in self._layout.scales if name not in known)
+            basis = self._basis(kind)
+            still = null_space(self._layout.moved(held) @ basis)
+            self._moving[known, kind] = (basis @ still.matrix).tocsc()
+        return VerticalSpace(self._layout, self._moving[known, kind], params)
 
     def __str__(self) -> str:
-        exact = Counter(self.generators.labels[: self.dimension])
-        every = Counter(self.generators.labels)
         lines = [
-            f"{'rescalings of':<18}{'exact':>9}{'up to eps':>12}",
-            *(f"{name:<18}{exact[name]:>9}{every[name]:>12}" for name in sorted(every)),
-            f"{self._total:<18}{self.dimension:>9}{self.approximate_dimension:>12}",
+            *(f"{name:<18}{exact:>9}{every:>12}" for name, exact, every in self._table),
             f"{'whole tensors':<18}{self.layer_dimension:>9}",
             f"batch norm: {self.batchnorm}; read by {self.front_end}; outputs change by "
             f"{self.error:.1e} (exact), {self.approximate_error:.1e} (up to eps)",
@@ -209,16 +206,21 @@ class Group:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        exact = Counter(self.generators.labels[: self.dimension])
-        every = Counter(self.generators.labels)
-        rows = [(name, str(exact[name]), str(every[name])) for name in sorted(every)]
-        rows.append((self._total, str(self.dimension), str(self.approximate_dimension)))
+        header, *rows = self._table
         note = f"{self.layer_dimension} of them scale whole tensors."
-        return html_table(("rescalings of", "exact", "up to eps"), rows, note)
+        return html_table(header, rows, note)
 
     @property
-    def _total(self) -> str:
-        return "all" if self.complete else "all, at least"
+    def _table(self) -> list[tuple[str, str, str]]:
+        """How many generators rescale what, under a header."""
+        exact = Counter(self.generators.labels[: self.dimension])
+        every = Counter(self.generators.labels)
+        total = "all" if self.complete else "all, at least"
+        return [
+            ("rescalings of", "exact", "up to eps"),
+            *((name, str(exact[name]), str(every[name])) for name in sorted(every)),
+            (total, str(self.dimension), str(self.approximate_dimension)),
+        ]
 
     @property
     def _layout(self) -> Layout:
@@ -238,6 +240,11 @@ class Group:
         exact = self._basis(None)
         whole = null_space(self._layout.uneven(names) @ exact)
         return (exact @ whole.matrix).tocsc()
+
+    @cached_property
+    def _moving(self) -> dict[tuple[frozenset[str], str | None], Matrix]:
+        """What `vertical` has solved: the elements of a kind that move these tensors alone."""
+        return {}
 
     def _element(self, variables: Array) -> Element:
         log_scales = self._layout.log_scales(variables)

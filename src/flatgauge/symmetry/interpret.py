@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,11 +96,9 @@ def _apply(
     site: Site, known: Mapping[Value, Scale | Integers], strict: bool
 ) -> tuple[Any, ...]:
     node = site.node
-
-    def resolve(leaf: Any) -> Any:
-        return _lookup(known, leaf) if isinstance(leaf, Value) else leaf
-
-    args, kwargs = pytree.tree_map(resolve, (node.args, dict(node.kwargs)))
+    args, kwargs = pytree.tree_map_only(
+        Value, partial(_lookup, known), (node.args, dict(node.kwargs))
+    )
     operands = [_lookup(known, value) for value in node.inputs]
     folded = _fold(node, operands, args, kwargs)
     if folded is not None:
@@ -125,12 +124,8 @@ def _fold(
         return None
     if max(value.shape.numel() for value in outputs) > FOLD_LIMIT:
         return None
-
-    def concrete(leaf: Any) -> Any:
-        return leaf.values if isinstance(leaf, Integers) else leaf
-
-    args, kwargs = pytree.tree_map(
-        concrete, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Integers)
+    args, kwargs = pytree.tree_map_only(
+        Integers, lambda known: known.values, (args, kwargs)
     )
     if "device" in kwargs:
         kwargs["device"] = torch.device("cpu")

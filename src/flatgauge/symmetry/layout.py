@@ -54,26 +54,21 @@ class Layout:
 
     def moved(self, names: Iterable[str]) -> Matrix:
         """Rows that span the exponents of the named tensors: they vanish if these do."""
-        system = self._equations()
-        for name in names:
-            for part in _spanning(self.scales[name]):
-                system.vanish(part)
-        return system.matrix()
+        return self._rows(part for n in names for part in _spanning(self.scales[n]))
 
     def uneven(self, names: Iterable[str]) -> Matrix:
         """Rows that vanish where every named tensor is scaled as a whole."""
-        system = self._equations()
-        for name in names:
-            scale = self.scales[name]
-            corner = scale.first(range(len(scale.shape)))
-            for part in _spanning(scale):
-                system.vanish(part - corner)
-        return system.matrix()
+        scales = [self.scales[name] for name in names]
+        corners = [scale.first(range(len(scale.shape))) for scale in scales]
+        pairs = zip(scales, corners, strict=True)
+        return self._rows(part - corner for s, corner in pairs for part in _spanning(s))
 
-    def _equations(self) -> System:
+    def _rows(self, scales: Iterable[Scale]) -> Matrix:
         system = System()
         system.count = self.count
-        return system
+        for scale in scales:
+            system.vanish(scale)
+        return system.matrix()
 
 
 def _spanning(scale: Scale) -> list[Scale]:

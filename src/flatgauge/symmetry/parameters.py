@@ -25,6 +25,8 @@ from flatgauge.uses.matrices import regular
 
 MOST_ENTRIES = 2**20
 """Contracted parameters with more entries than this are not scaled entry by entry."""
+STATISTICS_END = {"parameters": 3, "eval-only": 4, "joint": 5, "eps-corrected": 5}
+"""By variant: where those arguments of a batch norm end, from 3, that may be rescaled."""
 
 
 def parameter_scales(
@@ -60,17 +62,11 @@ def buffer_scales(
     graph: Graph, system: System, batchnorm: str, fixed: Mapping[str, str]
 ) -> dict[str, Scale]:
     """Variables for the running statistics that the batch-norm variant may rescale."""
-    means: set[Value] = set()
-    variances: set[Value] = set()
+    movable: set[Value] = set()
     for node in graph.nodes:
         if node.name in BATCH_NORMS:
-            means.update(v for v in node.args[3:4] if v is not None)
-            variances.update(v for v in node.args[4:5] if v is not None)
-    movable: set[Value] = set()
-    if batchnorm != "parameters":
-        movable |= means
-    if batchnorm in ("joint", "eps-corrected"):
-        movable |= variances
+            statistics = node.args[3 : STATISTICS_END[batchnorm]]
+            movable.update(value for value in statistics if value is not None)
     return {
         name: _elements(value.shape, system)
         for name, value in graph.buffers.items()

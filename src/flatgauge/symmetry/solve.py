@@ -23,6 +23,8 @@ NEGLIGIBLE = 1e-9
 Array = np.ndarray
 Matrix = Any
 """A sparse matrix (scipy has no types for them)."""
+compress: Any = sparse.csr_array
+"""A sparse matrix with its entries in the order of rows."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,6 @@ class NullSpace:
     def determined(self) -> Array:
         """The other variables: their unit vectors complement the null space."""
         return np.setdiff1d(np.arange(self.matrix.shape[0]), self.free)
-
-
-def compress(*entries: Any, **options: Any) -> Matrix:
-    """A sparse matrix with its entries in the order of rows."""
-    return sparse.csr_array(*entries, **options)
 
 
 def null_space(
@@ -96,15 +93,10 @@ def null_space(
 
 def _merge_equal(count: int, equal: Array | None, zero: Array | None) -> Array:
     """A class for every variable: 0 for those that are zero, else 1, 2, ..."""
-    left = [np.zeros(0, np.int64)]
-    right = [np.zeros(0, np.int64)]
-    if equal is not None:
-        left.append(equal[0] + 1)
-        right.append(equal[1] + 1)
-    if zero is not None:
-        left.append(zero + 1)
-        right.append(np.zeros(zero.size, np.int64))
-    i, j = np.concatenate(left), np.concatenate(right)
+    equal = np.zeros((2, 0), np.int64) if equal is None else equal
+    zero = np.zeros(0, np.int64) if zero is None else zero
+    i = np.concatenate([equal[0], zero]) + 1
+    j = np.concatenate([equal[1] + 1, np.zeros(zero.size, np.int64)])
     graph = sparse.coo_array((np.ones(i.size), (i, j)), shape=(count + 1, count + 1))
     _, label = csgraph.connected_components(graph, directed=False)
     order = np.arange(label.max() + 1)

@@ -11,8 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from flatgauge.errors import SymmetryError
+from flatgauge.data import Batch, map_batch
+from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.isolation import isolated
+from flatgauge.network import Network
+from flatgauge.objective import Objective
 from flatgauge.symmetry.capture import device_of
 from flatgauge.symmetry.generators import Generator
 from flatgauge.symmetry.graph import Example, floating
@@ -52,6 +55,61 @@ def verified(group: Group, model: nn.Module, example: Example) -> Group:
     with isolated(device_of(model)):
         error, approximate = _errors(group, model, example)
     return replace(group, error=error, approximate_error=approximate)
+
+
+def verify_on_data(objective: Objective, group: Group) -> None:
+    """The same test on every batch of an objective: a group is read off a few samples.
+
+    Other samples may take another path through the network. In train mode, where what
+    is exact may rest on running statistics, the examples' own test stands alone.
+
+    Raises:
+        SymmetryError: if the outputs of a batch change.
+    """
+    if not group.dimension or objective.network.mode == "train":
+        return
+    with objective.isolated():
+        network, rounded = _in_double(objective, objective.first_batch(), group)
+        names = list(network.parameters)
+        element = group.random_element(seed=0, spread=SPREAD)
+        twin = group.act(network.model_at(network.parameters), element)
+        moved = network.with_model(twin, names, dtype=network.dtype)
+
+    def check(batch: Batch) -> None:
+        before, after = (_batch_outputs(one, batch) for one in (network, moved))
+        change = relative_change(before, after)
+        if not change <= allowed_change(rounded):
+            raise SymmetryError(
+                f"a rescaling that preserves the outputs of the first samples changes "
+                f"those of batch {batch.index} by {change:.1e}, which take another "
+                "path: use symmetries(model, example_inputs) with inputs that take "
+                "all paths."
+            )
+
+    objective.sum(check)
+
+
+def _in_double(
+    objective: Objective, batch: Batch, group: Group
+) -> tuple[Network, bool]:
+    """The network in float64 where it runs in it, and whether it rounds more coarsely."""
+    try:
+        double = objective.in_double().network
+        _batch_outputs(double, batch)
+    except (FlatgaugeError, RuntimeError):
+        # An operator without a double-precision kernel.
+        point = objective.parameters
+        own = objective.network.model_at(point)
+        return objective.network.with_model(own, list(point)), True
+    return double, group.rounded
+
+
+@torch.no_grad()
+def _batch_outputs(network: Network, batch: Batch) -> list[Tensor]:
+    placed = map_batch(
+        lambda t: t.to(network.dtype) if t.is_floating_point() else t, batch
+    )
+    return floating(network.evaluate(network.parameters, placed)[0])
 
 
 def _errors(group: Group, model: nn.Module, example: Example) -> tuple[float, float]:

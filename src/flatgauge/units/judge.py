@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,9 @@ from flatgauge.data import Batch, map_batch, samples_in
 from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss
+from flatgauge.losses.weighted_cross_entropy import WeightedCrossEntropy
 from flatgauge.nested import map_nested
+from flatgauge.ranks import ALONE, Ranks
 from flatgauge.units.likeness import (
     SUM_TOLERANCE,
     is_plain,
@@ -38,6 +40,35 @@ from flatgauge.vectors import Params
 LOOKED_AT = 16
 # Samples that a kind of mean is told by, and how often others are tried.
 TOLD_BY, DRAWS = 6, 4
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the batches of one process say of a loss.
+
+    Attributes:
+        plain: whether it is the named loss that it should be.
+        wide: whether it can be evaluated in float64.
+        coupled: whether whole batches are its unit.
+        possible: the numbers of the countings that it may be a mean by.
+        alike: the numbers of those that count as the first does.
+        rows: counted.
+        weight: of them.
+        error: of second derivatives, squared.
+        size: of these, squared.
+        pool: samples of all batches.
+    """
+
+    plain: bool
+    wide: bool
+    coupled: bool
+    possible: list[int]
+    alike: list[int]
+    rows: int
+    weight: float
+    error: float
+    size: float
+    pool: Pool
 
 
 class Judge:
@@ -60,6 +91,7 @@ class Judge:
         self.evaluate = partial(evaluate, point)
         self.dtype = dtype
         self.coupled = False
+        self._device = next(iter(point.values())).device
         self._plain = loss.plain is not None
         self._wide = dtype == torch.float32
         self._possible = list(loss.countings)
@@ -74,16 +106,16 @@ class Judge:
         """Take note of one batch, its outputs and its targets."""
         outputs = map_nested(torch.detach, outputs)
         with _quiet():
+            first = self.loss.countings[0]
+            self._rows += first.rows(outputs, targets)
+            weight = first.weight(outputs, targets)
+            self._weight += weight
             if self.loss.plain is not None:
                 self._plain = self._plain and is_plain(
                     self.loss, outputs, targets, self.dtype
                 )
                 return
             self._wide = self._wide and is_wide(self.loss, outputs, targets, self.dtype)
-            first = self.loss.countings[0]
-            self._rows += first.rows(outputs, targets)
-            weight = first.weight(outputs, targets)
-            self._weight += weight
             self._alike = [
                 one for one in self._alike if one.weight(outputs, targets) == weight
             ]
@@ -99,16 +131,53 @@ class Judge:
                 error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
                 self._error, self._size = self._error + error, self._size + size
 
-    def verdict(self) -> Loss:
+    @property
+    def evidence(self) -> Evidence:
+        """What was seen so far."""
+        place = self.loss.countings.index
+        return Evidence(
+            self._plain,
+            self._wide,
+            self.coupled,
+            [place(one) for one in self._possible],
+            [place(one) for one in self._alike],
+            self._rows,
+            self._weight,
+            self._error,
+            self._size,
+            self._pool,
+        )
+
+    def join(self, seen: list[Evidence]) -> None:
+        """Take over what all processes saw, in the order of their batches."""
+        self._plain = all(one.plain for one in seen)
+        self._wide = all(one.wide for one in seen)
+        self.coupled = any(one.coupled for one in seen)
+        numbered = list(enumerate(self.loss.countings))
+        self._possible = [c for i, c in numbered if all(i in e.possible for e in seen)]
+        self._alike = [c for i, c in numbered if all(i in e.alike for e in seen)]
+        self._rows = sum(one.rows for one in seen)
+        self._weight = sum(one.weight for one in seen)
+        self._error = sum(one.error for one in seen)
+        self._size = sum(one.size for one in seen)
+        self._pool = Pool.joined([one.pool for one in seen], self._device)
+
+    def verdict(self, ranks: Ranks = ALONE) -> Loss:
         """The loss with what was found: the named one, or the function as it counts.
 
-        A standard loss that the data show to be another needs another look.
+        A standard loss that the data show to be another needs another look. Of several
+        processes, all have joined what they saw.
 
         Raises:
             LossError: if it is a sum, or a mean with weights that are not known.
         """
+        if self.loss.plain is not None and self._plain:
+            plain = self.loss.plain
+            if not isinstance(plain, WeightedCrossEntropy):
+                return plain
+            return replace(plain, share=self._share(), function=self.loss.function)
         if self.loss.plain is not None:
-            return self.loss.plain if self._plain else replace(self.loss, plain=None)
+            return replace(self.loss, plain=None)
         with _quiet():
             mixed = self._pool.samples()
             if mixed is not None:
@@ -116,21 +185,24 @@ class Judge:
                 outputs, targets = mixed.take(torch.arange(mixed.count))
                 self._check_beside(outputs, targets)
             if not self._possible:
-                self._refuse_or_couple()
+                self._refuse_or_couple(ranks)
         possible = self._possible or list(self.loss.countings)
         alike = [one for one in possible if one in self._alike]
         # The last of those that are the same is the simplest: samples need no wait for
         # the device, so that a pass can be recorded.
         counting = alike[-1] if possible[0] in self._alike else possible[0]
-        weighted = counting.weights is not None and self._weight > 0
         return replace(
             self.loss,
             countings=(counting,),
-            share=self._rows / self._weight if weighted else 1.0,
+            share=1.0 if counting.weights is None else self._share(),
             wide=self._wide,
             rounding=self._rounding(),
             settled=True,
         )
+
+    def _share(self) -> float:
+        """Rows over weights: what a mean over the data is multiplied by to be of rows."""
+        return self._rows / self._weight if self._weight > 0 else 1.0
 
     def _rounding(self) -> float:
         """Of the second derivatives, as a share of their size; 0 where they are 0."""
@@ -149,8 +221,8 @@ class Judge:
             exact=False,
         )
 
-    def _refuse_or_couple(self) -> None:
-        kind = self._told()
+    def _refuse_or_couple(self, ranks: Ranks) -> None:
+        kind = self._told(ranks)
         if kind is MeanKind.SUM:
             raise LossError(
                 f"the loss '{self.loss.name}' adds up its samples, so that its value "
@@ -166,10 +238,10 @@ class Judge:
             )
         self.coupled = True
 
-    def _told(self) -> MeanKind:
+    def _told(self, ranks: Ranks) -> MeanKind:
         """The kind of mean, by what failed, by samples of all batches, or beside them."""
-        assert self._failed is not None
-        found = [self._kind(self._failed)]
+        own = None if self._failed is None else self._kind(self._failed)
+        found = [kind for kind in ranks.gathered(own) if kind is not None]
         mixed = self._pool.samples()
         if mixed is not None:
             both = mixed.take(torch.arange(mixed.count))

@@ -60,10 +60,28 @@ class Pool:
         self._bytes = 0
         self._batches = 0
 
+    @classmethod
+    def joined(cls, pools: list[Pool], device: torch.device) -> Pool:
+        """All of several, one after the other, on this device."""
+        found = cls()
+        for pool in pools:
+            for part in pool._parts:
+                found._keep(map_nested(lambda t: t.to(device), part))
+            found._batches += pool._batches
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes may have other devices.
+        parts = [map_nested(Tensor.cpu, part) for part in self._parts]
+        return {**self.__dict__, "_parts": parts}
+
     def add(self, samples: Samples) -> None:
         """Keep two samples of a batch, if they fit to those kept before."""
         self._batches += 1
-        part = samples.take(torch.arange(samples.count)[:: max(1, samples.count - 1)])
+        ends = torch.arange(samples.count)[:: max(1, samples.count - 1)]
+        self._keep(samples.take(ends))
+
+    def _keep(self, part: Any) -> None:
         if self._parts and row_layout(part) != row_layout(self._parts[0]):
             return
         self._bytes += sum(t.nbytes for t in tensors_in(part))

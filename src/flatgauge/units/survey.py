@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from flatgauge.losses import CallableLoss, Loss
 from flatgauge.network import Network
+from flatgauge.ranks import Ranks
 from flatgauge.sums import MeanLoss, Watch, check_repeats
 from flatgauge.units.judge import Judge
 from flatgauge.units.network import CouplingCheck
@@ -16,7 +17,7 @@ Mean = Callable[[Loss, int, Watch | None], MeanLoss]
 
 
 def survey(
-    mean: Mean, loss: Loss, network: Network, point: Params
+    mean: Mean, loss: Loss, network: Network, point: Params, ranks: Ranks
 ) -> tuple[Loss, bool, MeanLoss]:
     """Look at the loss in one pass; two under different random states must agree.
 
@@ -25,6 +26,7 @@ def survey(
         loss: as given.
         network: of the objective.
         point: its parameters.
+        ranks: the processes that each see some of the data.
 
     Returns:
         The loss as it turned out to be, whether the batch is the unit, and the mean.
@@ -37,8 +39,9 @@ def survey(
     while isinstance(loss, CallableLoss) and not loss.settled:
         judge = Judge(loss, evaluate, point, dtype)
         mean(loss, 0, judge.look)
-        loss, coupled = judge.verdict(), judge.coupled
+        judge.join(ranks.gathered(judge.evidence))
+        loss, coupled = judge.verdict(ranks), judge.coupled
     check = CouplingCheck(evaluate, point, loss, dtype)
     first, again = mean(loss, 0, check.look), mean(loss, 1, None)
     check_repeats(first, again, loss, dtype, network.mode)
-    return loss, coupled or check.coupled, first
+    return loss, coupled or any(ranks.gathered(check.coupled)), first

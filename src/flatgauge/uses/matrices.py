@@ -1,4 +1,4 @@
-"""A parameter as the matrices that it is used as."""
+"""The description of parameters as the matrices that they are used as."""
 
 from __future__ import annotations
 
@@ -118,6 +118,29 @@ class Matrices:
             else:
                 flat[part.entries().to(flat.device)] = given
         return flat.view(like.shape)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What the parameters of an objective are used as.
+
+    Attributes:
+        matrices: those that are used as matrices, and as nothing else.
+        mixed: those that are contracted, but not as matrices of rows and columns.
+    """
+
+    matrices: dict[str, Matrices]
+    mixed: list[str]
+
+    @property
+    def note(self) -> str:
+        """One clause on what is contracted and yet no matrix, or nothing."""
+        if not self.mixed:
+            return ""
+        names = ", ".join(f"'{name}'" for name in self.mixed)
+        return (
+            f"Left out, since no matrix of rows and columns expresses its use: {names}."
+        )
 
 
 def regular(rows: int, columns: int, positions: int = 1, groups: int = 1) -> Matrices:

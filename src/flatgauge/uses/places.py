@@ -8,8 +8,9 @@ index, say), a table of the numbers is kept instead.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import torch
@@ -73,24 +74,16 @@ class Places:
 class Memory:
     """The entry at every position of a block of memory.
 
-    The block is cut into `sizes`, row by row; the entry is offset + Σ index · stride.
-
     Attributes:
-        sizes: how the block is cut; their product is its length.
-        strides: how the entry's number changes along each.
-        offset: the entry at position 0.
-        table: the numbers themselves, where they are not of this form.
+        cut: the entries of the block, cut into sizes, row by row.
     """
 
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...] = ()
-    offset: int = 0
-    table: Tensor | None = None
+    cut: Places
 
     @staticmethod
     def whole(length: int, first: int) -> Memory:
         """Entries in order from the number `first`."""
-        return Memory((length,), (1,), first)
+        return Memory(Places((length,), (1,), first))
 
     @staticmethod
     def behind(tensor: Tensor, places: Places) -> Memory:
@@ -103,7 +96,7 @@ class Memory:
         table.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(
             places.numbers()
         )
-        return Memory((length,), table=table)
+        return Memory(Places.of(table))
 
     @staticmethod
     def dense(tensor: Tensor, places: Places) -> Memory | None:
@@ -119,7 +112,7 @@ class Memory:
             step *= tensor.shape[d]
         pairs = _joined([(places.sizes[d], places.strides[d]) for d in kept])
         sizes, strides = zip(*pairs, strict=True) if pairs else ((1,), (0,))
-        return Memory(tuple(sizes), tuple(strides), places.offset)
+        return Memory(Places(tuple(sizes), tuple(strides), places.offset))
 
     def seen_by(self, tensor: Tensor) -> Places:
         """What a tensor on this memory holds."""
@@ -137,7 +130,7 @@ class Memory:
         sizes = tuple(tensor.shape)
         if not tensor.numel():
             return Places(sizes, (0,) * len(sizes))
-        if self.table is not None:
+        if self.cut.table is not None:
             return None
         starts = self._unravel(int(tensor.storage_offset()))
         changes = [
@@ -146,8 +139,8 @@ class Memory:
         ]
         if None in changes or not self._stays_inside(tensor, starts):
             return None
-        moved = zip(starts, self.strides, strict=True)
-        offset = self.offset + sum(index * stride for index, stride in moved)
+        moved = zip(starts, self.cut.strides, strict=True)
+        offset = self.cut.offset + sum(index * stride for index, stride in moved)
         return Places(sizes, tuple(change or 0 for change in changes), offset)
 
     def around(self, tensor: Tensor) -> Places:
@@ -155,33 +148,32 @@ class Memory:
         first = int(tensor.storage_offset())
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = first + sum((size - 1) * stride for size, stride in steps)
-        sizes, offset, apart = [], self.offset, False
+        sizes, offset, apart = [], self.cut.offset, False
         for low, high, size, stride in zip(
             self._unravel(first),
             self._unravel(int(last)),
-            self.sizes,
-            self.strides,
+            self.cut.sizes,
+            self.cut.strides,
             strict=True,
         ):
             offset += 0 if apart else low * stride
             sizes.append(size if apart else high - low + 1)
             apart |= low != high
-        return Places(tuple(sizes), self.strides, offset)
+        return Places(tuple(sizes), self.cut.strides, offset)
 
     def numbers(self) -> Tensor:
         """The entries as a flat int64 tensor."""
-        if self.table is not None:
-            return self.table
-        return Places(self.sizes, self.strides, self.offset).numbers().reshape(-1)
+        return self.cut.numbers().reshape(-1)
 
     def _cuts(self) -> list[tuple[int, int]]:
         """How far apart neighbours along each cut are, in memory and in number."""
-        steps = [prod(self.sizes[d + 1 :]) for d in range(len(self.sizes))]
-        return list(zip(steps, self.strides, strict=True))
+        sizes = self.cut.sizes
+        steps = [prod(sizes[d + 1 :]) for d in range(len(sizes))]
+        return list(zip(steps, self.cut.strides, strict=True))
 
     def _unravel(self, position: int) -> list[int]:
         found = []
-        for size in reversed(self.sizes):
+        for size in reversed(self.cut.sizes):
             position, index = divmod(position, size)
             found.append(index)
         return found[::-1]
@@ -203,7 +195,42 @@ class Memory:
                 if stride % step == 0:
                     reach[number] += (size - 1) * (stride // step)
                     break
-        return all(r < n for r, n in zip(reach, self.sizes, strict=True))
+        return all(r < n for r, n in zip(reach, self.cut.sizes, strict=True))
+
+
+@dataclass
+class Numbering:
+    """Numbers for the entries of all parameters, and of what was computed from them."""
+
+    _names: list[str | None] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _count: int = 0
+
+    def add(self, name: str | None, count: int) -> int:
+        """Number `count` more entries; return the first number."""
+        self._names.append(name)
+        self._starts.append(self._count)
+        self._count += count
+        return self._starts[-1]
+
+    def block(self, number: int) -> int:
+        """The block that a number belongs to; -1 for what is no entry."""
+        return bisect_right(self._starts, number) - 1
+
+    def blocks(self, numbers: Tensor) -> Tensor:
+        """The same for a tensor of numbers."""
+        starts = torch.tensor(self._starts)
+        return torch.bucketize(numbers.contiguous(), starts, right=True) - 1
+
+    def owner(self, block: int) -> tuple[str | None, int]:
+        """The parameter of a block (None if it is none), and its first number."""
+        return (None, 0) if block < 0 else (self._names[block], self._starts[block])
+
+
+def first_members(classes: Tensor) -> Tensor:
+    """The place of the first member of each class; classes are numbered from 0."""
+    count, places = int(classes.max()) + 1, torch.arange(classes.numel())
+    return torch.full((count,), len(places)).scatter_reduce(0, classes, places, "amin")
 
 
 def _joined(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:

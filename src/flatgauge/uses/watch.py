@@ -15,15 +15,16 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from flatgauge.data import Batch
+from flatgauge.memo import once_per_network
 from flatgauge.nested import tensors_in
-from flatgauge.uses.describe import Seen, Use
+from flatgauge.objective import Objective
+from flatgauge.uses.describe import Outputs, Seen, Tag, Use
 from flatgauge.uses.entrywise import LOOKUPS, NORMALIZES, Terms, follow
-from flatgauge.uses.matrices import Matrices
-from flatgauge.uses.outputs import Outputs, Tag
-from flatgauge.uses.places import Memory, Places
-from flatgauge.uses.recognize import Numbering, recognize
-from flatgauge.uses.roles import ATTENTION, Operand, operands
-from flatgauge.vectors import Params
+from flatgauge.uses.matrices import Matrices, Uses
+from flatgauge.uses.operands import ATTENTION, Operand, operands, recognize
+from flatgauge.uses.places import Memory, Numbering, Places
+from flatgauge.vectors import Params, map_tensors
 
 BLIND = {
     "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones",
@@ -31,6 +32,23 @@ BLIND = {
     "_assert_tensor_metadata", "is_same_size", "sym_size", "sym_numel",
 }  # fmt: skip
 """Operators that see no more than shapes."""
+
+
+@once_per_network
+def uses_of(objective: Objective) -> Uses:
+    """What is seen of the parameters in one pass over all batches."""
+    point = map_tensors(in_own_memory, objective.parameters)
+    watcher = Watcher(point)
+
+    def look(batch: Batch) -> None:
+        watcher.inputs([batch.whole, batch.inputs, batch.targets])
+        with watcher:
+            objective.evaluate(point, batch)
+
+    objective.sum(look)
+    watcher.join(objective.ranks.gathered(watcher.seen()))
+    found = watcher.described()
+    return Uses({n: one for n, one in found.items() if one.alone}, watcher.mixed())
 
 
 @dataclass(frozen=True)
@@ -68,12 +86,24 @@ class Watcher(TorchDispatchMode):
 
     def inputs(self, tree: Any) -> None:
         """Take note of what is given to the network next."""
-        self._outputs.tell_apart()
-        self._outputs = Outputs()
+        self.seen()
         alive = {k: v for k, v in self._known.items() if not v[0].expired()}
         self._known = alive
         for tensor in tensors_in(tree):
             self._learn(tensor, Made(data=True))
+
+    def seen(self) -> dict[str, Seen]:
+        """What was seen so far of each parameter."""
+        self._outputs.tell_apart()
+        self._outputs = Outputs()
+        return self._seen
+
+    def join(self, parts: list[dict[str, Seen]]) -> None:
+        """Take over what several processes saw, in the order of their batches."""
+        self._seen, *others = parts
+        for other in others:
+            for name, one in other.items():
+                self._seen[name].join(one)
 
     def described(self, apart: bool = True) -> dict[str, Matrices]:
         """The parameters that are used as matrices.
@@ -81,10 +111,9 @@ class Watcher(TorchDispatchMode):
         Args:
             apart: whether query, key and value of one matrix are told apart.
         """
-        self._outputs.tell_apart()
         found = {
             name: seen.describe(self._counts[name], apart)
-            for name, seen in self._seen.items()
+            for name, seen in self.seen().items()
         }
         return {name: one for name, one in found.items() if one is not None}
 
@@ -92,13 +121,7 @@ class Watcher(TorchDispatchMode):
         """The parameters that are contracted, but not as matrices of rows and columns."""
         return [name for name, seen in self._seen.items() if seen.mixed]
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator and note what it does."""
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
@@ -141,7 +164,8 @@ class Watcher(TorchDispatchMode):
             if ATTENTION in name:
                 self._outputs.arrive((t, made.tag) for t, made in given)
         for result in results:
-            if data and not (mutable and self._is_data(result)):
+            before = self._made(result) if mutable else None
+            if data and not (before is not None and before.data):
                 self._learn(result, Made(data=True, tag=_tag(result, given, call)))
             elif not data:
                 self._learn(result, Made(self._new(None, result)))
@@ -196,10 +220,10 @@ class Watcher(TorchDispatchMode):
                         self._seen[name].alone = False
 
     def _owners(self, memory: Memory) -> set[str]:
-        if memory.table is None:
-            blocks = [self._numbering.block(memory.offset)]
+        if memory.cut.table is None:
+            blocks = [self._numbering.block(memory.cut.offset)]
         else:
-            blocks = self._numbering.blocks(memory.table).unique().tolist()
+            blocks = self._numbering.blocks(memory.cut.table).unique().tolist()
         names = [self._numbering.owner(block)[0] for block in blocks]
         return {name for name in names if name is not None}
 
@@ -211,10 +235,6 @@ class Watcher(TorchDispatchMode):
         """Numbers for the entries of a parameter, or of what was computed from some."""
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         return ((Memory.whole(length, self._numbering.add(name, length)),),)
-
-    def _is_data(self, tensor: Tensor) -> bool:
-        made = self._made(tensor)
-        return made is not None and made.data
 
     def _made(self, tensor: Tensor) -> Made | None:
         if tensor.layout is not torch.strided:

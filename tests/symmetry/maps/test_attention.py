@@ -14,8 +14,8 @@ from flatgauge.symmetry.maps.attention import (
     transform_query_key,
     transform_value_output,
 )
-from flatgauge.symmetry.maps.chain import with_parameters
 from flatgauge.symmetry.maps.head_matrices import random_gl, random_rotary
+from papers.training import with_parameters
 
 
 class Attention(nn.Module):

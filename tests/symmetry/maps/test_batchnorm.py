@@ -11,7 +11,8 @@ from flatgauge.symmetry.maps.batchnorm import (
     rescale_gain,
     rescale_normalized_rows,
 )
-from flatgauge.symmetry.maps.chain import Layer, with_parameters
+from flatgauge.symmetry.maps.chain import Layer
+from papers.training import with_parameters
 
 
 def normalized_net(eps: float = 1e-5) -> nn.Sequential:

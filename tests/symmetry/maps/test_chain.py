@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from support.small_nets import convnet, mlp, params_of
+from support.small_nets import convnet
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from flatgauge.errors import SymmetryError, VectorError
-from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
+from flatgauge.errors import SymmetryError
+from flatgauge.symmetry.maps.chain import Chain, Layer
 
 
 class OwnForward(nn.Sequential):
@@ -75,22 +74,3 @@ def test_a_weight_that_is_no_parameter_is_refused():
     layer.weight_v = nn.Parameter(weight.clone())
     with pytest.raises(SymmetryError, match="weight_v"):
         Chain.of(nn.Sequential(layer))
-
-
-def test_with_parameters_shares_nothing():
-    net = mlp([2, 3, 1], seed=0)
-    point = params_of(net)
-    twin = with_parameters(net, {"0.weight": point["0.weight"] * 2})
-    assert torch.equal(twin[0].weight, net[0].weight * 2)
-    assert torch.equal(twin[2].weight, net[2].weight)
-    with torch.no_grad():
-        twin[2].weight.zero_()
-    assert bool(net[2].weight.all())
-
-
-@pytest.mark.parametrize(
-    "params", [{"nowhere": torch.zeros(1)}, {"0.bias": torch.zeros(7)}]
-)
-def test_with_parameters_refuses_strangers(params):
-    with pytest.raises(VectorError, match="named_parameters"):
-        with_parameters(mlp([2, 3, 1], seed=0), params)

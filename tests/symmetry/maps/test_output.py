@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.small_nets import assert_close, convnet, mlp, normal, params_of
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
+from flatgauge.symmetry.maps.chain import Chain, Layer
 from flatgauge.symmetry.maps.output import (
     axes_of,
     center_output,
@@ -15,6 +15,7 @@ from flatgauge.symmetry.maps.output import (
     shift_output,
 )
 from flatgauge.symmetry.maps.rescale import rescale_nodes
+from papers.training import with_parameters
 
 NET = mlp([2, 3, 4], seed=0)
 POINT = params_of(NET)

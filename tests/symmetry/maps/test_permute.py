@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from support.small_nets import assert_close, convnet, mlp, normal, params_of
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.maps.chain import Chain, with_parameters
+from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.permute import permute_units
+from papers.training import with_parameters
 
 
 @settings(deadline=None, max_examples=15)

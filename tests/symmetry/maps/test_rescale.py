@@ -20,14 +20,14 @@ from support.small_nets import (
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.maps.chain import Chain, Layer, with_parameters
+from flatgauge.symmetry.maps.chain import Chain, Layer
 from flatgauge.symmetry.maps.rescale import (
-    rescale_hidden_layer,
     rescale_layers,
-    rescale_node,
     rescale_nodes,
 )
 from flatgauge.vectors import unravel
+from papers.training import with_parameters
+from papers.tsuzuku2019.appendix import rescale_node
 
 NORMS = KNOWN["closed_forms"]["A.1 norms"]
 
@@ -111,7 +111,7 @@ def test_biases_take_cumulative_products_and_the_last_one_stays():
 
 def test_one_hidden_layer():
     net = mlp([2, 3, 1], seed=9)
-    moved = rescale_hidden_layer(params_of(net), Chain.of(net), 4.0)
+    moved = rescale_layers(params_of(net), Chain.of(net), (4.0, 0.25))
     assert torch.equal(moved["0.weight"], net[0].weight.detach() * 4)
     assert torch.equal(moved["2.weight"], net[2].weight.detach() / 4)
     assert torch.equal(moved["0.bias"], net[0].bias.detach() * 4)
@@ -125,7 +125,6 @@ def test_nothing_is_changed_in_place():
     chain = Chain.of(net)
     rescale_layers(params_of(net), chain, (2.0, 0.25, 2.0))
     rescale_nodes(params_of(net), chain, node_scales(net, 0))
-    rescale_node(params_of(net), chain, 1, 0, 3.0)
     for name, tensor in params_of(net).items():
         assert torch.equal(tensor, before[name])
 
@@ -146,10 +145,10 @@ def test_factors_that_change_the_function_are_refused(alphas, reason):
         rescale_layers(params_of(net), Chain.of(net), alphas)
 
 
-def test_one_hidden_layer_is_refused_for_deeper_chains():
+def test_two_factors_are_refused_for_deeper_chains():
     net = mlp([2, 3, 2, 1], seed=11)
-    with pytest.raises(SymmetryError, match="rescale_layers"):
-        rescale_hidden_layer(params_of(net), Chain.of(net), 2.0)
+    with pytest.raises(SymmetryError, match="2 factors were given for 3 layers"):
+        rescale_layers(params_of(net), Chain.of(net), (2.0, 0.5))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -236,12 +235,6 @@ def test_scales_that_do_not_fit_are_refused():
         rescale_nodes(point, chain, [torch.ones(2), torch.ones(2)])
     with pytest.raises(SymmetryError, match="positive"):
         rescale_nodes(point, chain, [-torch.ones(3), torch.ones(2)])
-    with pytest.raises(SymmetryError, match="no unit 2 in hidden layer 1"):
-        rescale_node(point, chain, 1, 2, 2.0)
-    with pytest.raises(SymmetryError, match="no unit 0 in hidden layer 2"):
-        rescale_node(point, chain, 2, 0, 2.0)
-    with pytest.raises(SymmetryError, match="positive"):
-        rescale_node(point, chain, 0, 0, -2.0)
 
 
 def test_layers_by_hand_that_do_not_connect_are_refused():
@@ -256,8 +249,8 @@ def test_appendix_a1_with_corrected_norms():
         "W1": torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64),
         "W2": torch.tensor([[5.0, 6.0], [7.0, 8.0]], dtype=torch.float64),
     }
-    moved = rescale_node(point, chain, 0, 0, 10.0)
-    moved = rescale_node(moved, chain, 0, 1, 0.1)
+    moved = rescale_node(point, chain, 0, 10.0)
+    moved = rescale_node(moved, chain, 1, 0.1)
     assert_close(
         moved,
         {

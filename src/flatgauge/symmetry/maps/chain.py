@@ -6,14 +6,13 @@ says which parameters these are.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from flatgauge.errors import SymmetryError, VectorError
+from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
 from flatgauge.vectors import Params
 
@@ -42,19 +41,10 @@ _HOMOGENEOUS = (
     nn.Dropout2d,
     nn.Dropout3d,
 )
-_POOLINGS = (
-    nn.MaxPool1d,
-    nn.MaxPool2d,
-    nn.MaxPool3d,
-    nn.AvgPool1d,
-    nn.AvgPool2d,
-    nn.AvgPool3d,
-    nn.AdaptiveMaxPool1d,
-    nn.AdaptiveMaxPool2d,
-    nn.AdaptiveMaxPool3d,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d,
+_POOLINGS = tuple(
+    getattr(nn, f"{kind}Pool{space}d")
+    for kind in ("Max", "Avg", "AdaptiveMax", "AdaptiveAvg")
+    for space in (1, 2, 3)
 )
 
 
@@ -135,29 +125,6 @@ class Chain:
                 "build the Chain from names, or drop the activation."
             )
         return Chain(tuple(layers))
-
-
-def with_parameters(model: nn.Module, params: Params) -> nn.Module:
-    """A deep copy of `model` that holds the values of `params`; nothing is shared.
-
-    Args:
-        model: the model, which stays as it is.
-        params: new values for some or all of its parameters.
-
-    Raises:
-        VectorError: if a name or a shape is not the model's.
-    """
-    twin = copy.deepcopy(model)
-    own = dict(twin.named_parameters())
-    for name, tensor in params.items():
-        if name not in own or own[name].shape != tensor.shape:
-            raise VectorError(
-                f"the model has no parameter '{name}' of shape {tuple(tensor.shape)}: "
-                "start from dict(model.named_parameters())."
-            )
-        with torch.no_grad():
-            own[name].copy_(tensor)
-    return twin
 
 
 def scale_outputs(

@@ -52,15 +52,11 @@ def random_rotary(
     Raises:
         SymmetryError: if `size` is odd.
     """
-    first, second = _pairs(size, pairing)
+    pairs = _pairs(size, pairing)
     random = generator(seed)
     drawn = torch.rand(2, count, size // 2, generator=random, dtype=torch.float64)
     numbers = torch.polar((spread * (2 * drawn[0] - 1)).exp(), 2 * math.pi * drawn[1])
-    matrices = torch.zeros(count, size, size, dtype=torch.float64)
-    matrices[:, first, first] = matrices[:, second, second] = numbers.real
-    matrices[:, second, first] = numbers.imag
-    matrices[:, first, second] = -numbers.imag
-    return matrices
+    return _scaled_rotations(numbers.real, numbers.imag, pairs)
 
 
 def check_rotary(matrices: Float[Tensor, "groups h h"], pairing: Rotary) -> None:
@@ -73,12 +69,8 @@ def check_rotary(matrices: Float[Tensor, "groups h h"], pairing: Rotary) -> None
         SymmetryError: if a matrix is anything else, beyond rounding.
     """
     first, second = _pairs(matrices.shape[-1], pairing)
-    real = matrices[:, first, first]
-    imaginary = matrices[:, second, first]
-    allowed = torch.zeros_like(matrices)
-    allowed[:, first, first] = allowed[:, second, second] = real
-    allowed[:, second, first] = imaginary
-    allowed[:, first, second] = -imaginary
+    real, imaginary = matrices[:, first, first], matrices[:, second, first]
+    allowed = _scaled_rotations(real, imaginary, (first, second))
     if bool((matrices - allowed).abs().max() > 1e-12 * matrices.abs().max()):
         raise SymmetryError(
             "rotary embeddings turn queries and keys pair by pair, and only scaled "
@@ -93,6 +85,20 @@ def _pairs(size: int, pairing: Rotary) -> tuple[Tensor, Tensor]:
     if pairing == "half":
         return torch.arange(size // 2), torch.arange(size // 2, size)
     return torch.arange(0, size, 2), torch.arange(1, size, 2)
+
+
+def _scaled_rotations(
+    real: Float[Tensor, "count n"],
+    imaginary: Float[Tensor, "count n"],
+    pairs: tuple[Tensor, Tensor],
+) -> Float[Tensor, "count size size"]:
+    """A complex number for each pair of coordinates, as a matrix."""
+    first, second = pairs
+    matrices = real.new_zeros(len(real), 2 * len(first), 2 * len(first))
+    matrices[:, first, first] = matrices[:, second, second] = real
+    matrices[:, second, first] = imaginary
+    matrices[:, first, second] = -imaginary
+    return matrices
 
 
 def _orthogonal(gaussian: Float[Tensor, "count n n"]) -> Float[Tensor, "count n n"]:

@@ -65,21 +65,6 @@ def rescale_layers(params: Params, chain: Chain, alphas: Sequence[float]) -> Par
     return moved
 
 
-def rescale_hidden_layer(params: Params, chain: Chain, alpha: float) -> Params:
-    """T_α of one hidden layer, (α W_1, W_2/α): Dinh et al. (2017), section 4.
-
-    Raises:
-        SymmetryError: if the chain has not exactly two layers, or α is not positive.
-    """
-    if len(chain) != 2:
-        raise SymmetryError(
-            f"this map is for one hidden layer, and the chain has {len(chain) - 1}: "
-            "use rescale_layers."
-        )
-    check_positive(torch.tensor([alpha], dtype=torch.float64), "the hidden layer")
-    return rescale_layers(params, chain, (alpha, 1 / alpha))
-
-
 def rescale_nodes(
     params: Params, chain: Chain, scales: Sequence[Float[Tensor, " _"]]
 ) -> Params:
@@ -116,31 +101,3 @@ def rescale_nodes(
         moved = scale_outputs(moved, layer, own)
         moved = divide_inputs(moved, following, own)
     return moved
-
-
-def rescale_node(
-    params: Params, chain: Chain, layer: int, unit: int, alpha: float
-) -> Params:
-    """Divide one unit's row by α, multiply its columns by α: Tsuzuku et al. (15)-(16).
-
-    Args:
-        params: the parameters.
-        chain: the layers.
-        layer: the index of the hidden layer, from 0.
-        unit: the index of the unit in it, from 0.
-        alpha: a positive factor.
-
-    Raises:
-        SymmetryError: if there is no such hidden unit, or α is not positive.
-    """
-    units = [params[item.weight].shape[0] for item in chain.layers[:-1]]
-    if not (0 <= layer < len(units) and 0 <= unit < units[layer]):
-        raise SymmetryError(
-            f"there is no unit {unit} in hidden layer {layer}: the hidden layers, "
-            f"counted from 0, have {units} units."
-        )
-    check_positive(torch.tensor([alpha], dtype=torch.float64), "the unit")
-    own, following = chain.layers[layer], chain.layers[layer + 1]
-    scales = torch.ones(units[layer], dtype=torch.float64)
-    scales[unit] = 1 / alpha
-    return divide_inputs(scale_outputs(params, own, scales), following, scales)

@@ -17,6 +17,11 @@ from flatgauge.symmetry.site import Integers, Site
 EPSILON = 2e-3
 """Constants up to this size count as an eps where a root or a quotient follows."""
 
+POWERS = {
+    "aten::square": 2.0, "aten::sqrt": 0.5, "aten::rsqrt": -0.5, "aten::reciprocal": -1.0
+}  # fmt: skip
+READ = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero"}
+
 Operand = Scale | Integers | int | float
 
 
@@ -79,10 +84,10 @@ def full(site: Site, *arguments: Any, **__: Any) -> Scale:
     return site.scale(arguments[-1]).expand(site.shape)
 
 
-@scale_rule("aten::fill")
-def fill(site: Site, x: Scale, value: Operand) -> Scale:
-    """A tensor overwritten by one value."""
-    return site.scale(value).expand(site.shape)
+@scale_rule("aten::fill", "aten::copy")
+def overwrite(site: Site, x: Scale, source: Operand, *_: Any, **__: Any) -> Scale:
+    """A tensor overwritten by one value, or by another tensor."""
+    return site.scale(source).expand(site.shape)
 
 
 @scale_rule("aten::add", "aten::sub", "aten::rsub", "aten::__iadd__")
@@ -137,16 +142,11 @@ def divide(
     return (numerator - denominator).expand(site.shape)
 
 
-@scale_rule("aten::addcmul")
-def addcmul(site: Site, x: Scale, y: Scale, z: Scale, *, value: Any = 1) -> Scale:
-    """The sum x + value y z."""
-    return site.equal(x, y + z).expand(site.shape)
-
-
-@scale_rule("aten::addcdiv")
-def addcdiv(site: Site, x: Scale, y: Scale, z: Scale, *, value: Any = 1) -> Scale:
-    """The sum x + value y / z."""
-    return site.equal(x, y - z).expand(site.shape)
+@scale_rule("aten::addcmul", "aten::addcdiv")
+def add_product(site: Site, x: Scale, y: Scale, z: Scale, *, value: Any = 1) -> Scale:
+    """The sum x + value y z, or x + value y / z."""
+    term = y + z if site.node.name == "aten::addcmul" else y - z
+    return site.equal(x, term).expand(site.shape)
 
 
 @scale_rule("aten::pow")
@@ -159,28 +159,10 @@ def power(site: Site, x: Operand, exponent: Operand) -> Scale:
     return unscaled(site.shape)
 
 
-@scale_rule("aten::square")
-def square(site: Site, x: Scale) -> Scale:
-    """The square x²."""
-    return x * 2.0
-
-
-@scale_rule("aten::sqrt")
-def root(site: Site, x: Scale) -> Scale:
-    """√x."""
-    return x * 0.5
-
-
-@scale_rule("aten::rsqrt")
-def reciprocal_root(site: Site, x: Scale) -> Scale:
-    """1/√x."""
-    return x * -0.5
-
-
-@scale_rule("aten::reciprocal")
-def reciprocal(site: Site, x: Scale) -> Scale:
-    """1/x."""
-    return x * -1.0
+@scale_rule(*POWERS)
+def constant_power(site: Site, x: Scale) -> Scale:
+    """A power that the operator's name says."""
+    return x * POWERS[site.node.name]
 
 
 @scale_rule("aten::prelu", "aten::_prelu_kernel")
@@ -226,22 +208,11 @@ def masked_fill(site: Site, x: Scale, mask: Integers, value: Operand) -> Scale:
     return site.equal(x, site.scale(value)).expand(site.shape)
 
 
-@scale_rule("aten::copy")
-def copy(site: Site, x: Scale, source: Scale, *_: Any, **__: Any) -> Scale:
-    """A tensor overwritten by another."""
-    return source.expand(site.shape)
-
-
 @scale_rule(
-    "aten::_assert_tensor_metadata", "aten::_assert_async", "aten::sym_size",
-    "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero",
-)  # fmt: skip
+    *READ, "aten::_assert_tensor_metadata", "aten::_assert_async", "aten::sym_size"
+)
 def observe(site: Site, x: Scale | Integers, *_: Any, **__: Any) -> Scale:
     """A number read by the program must not change (shapes and types never do)."""
-    if site.node.name in (
-        "aten::_local_scalar_dense",
-        "aten::item",
-        "aten::is_nonzero",
-    ):
+    if site.node.name in READ:
         site.pin(site.scale(x), "read as a number by the program")
     return unscaled(())

@@ -44,7 +44,7 @@ def _outputs(site: Site, result: Scale) -> Any:
 @scale_rule("aten::layer_norm", "aten::native_layer_norm")
 def layer_norm(
     site: Site, x: Scale, shape: Sequence[int], gain: Scale | None = None,
-    bias: Scale | None = None, eps: int | float = 1e-5, *_: Any,
+    bias: Scale | None = None, eps: int | float | None = 1e-5, *_: Any,
 ) -> Any:  # fmt: skip
     """(x - mean) / √(var + eps) over the last dimensions."""
     dims = range(len(x.shape) - len(shape), len(x.shape))
@@ -58,9 +58,7 @@ def rms_norm(
     eps: int | float | None = None, *_: Any,
 ) -> Any:  # fmt: skip
     """The quotient x / √(mean x² + eps) over the last dimensions."""
-    dims = range(len(x.shape) - len(shape), len(x.shape))
-    _normalize(site, site.uniform(x, dims), eps)
-    return _outputs(site, _affine(site, gain, None).expand(site.shape))
+    return layer_norm(site, x, shape, gain, None, eps)
 
 
 @scale_rule("aten::group_norm")

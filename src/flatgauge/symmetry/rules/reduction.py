@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from flatgauge.symmetry.labels import Scale, unscaled
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
@@ -144,7 +142,7 @@ def distances(site: Site, x: Scale, y: Scale, *_: Any, **__: Any) -> Scale:
     ).expand(site.shape)
     if site.node.name == "aten::cosine_similarity":
         site.epsilon(common)
-        return unscaled(torch.Size(site.shape))
+        return unscaled(site.shape)
     return common
 
 

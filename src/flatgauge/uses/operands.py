@@ -1,49 +1,124 @@
-"""The matrices that the operand of a contraction consists of."""
+"""Which operands of a contraction are matrices, and of which rows and columns.
+
+An operand is shown as a view [batch, out, in, ...positions]: a separate matrix for each
+index of the first dimension (experts, groups), whose rows make the output, whose columns
+are summed over, and whose remaining dimensions are places of a kernel. The entries of
+parameters that such a view holds are then sorted into rows and columns of their own.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from flatgauge.nested import tensors_in
 from flatgauge.uses.matrices import Matrix
-from flatgauge.uses.places import Memory, Places
+from flatgauge.uses.places import Memory, Numbering, Places, first_members
+
+RECURRENT = (
+    "mkldnn_rnn_layer",
+    "_cudnn_rnn",
+    "miopen_rnn",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+)
+ATTENTION = "scaled_dot_product"
 
 
-@dataclass
-class Numbering:
-    """Numbers for the entries of all parameters, and of what was computed from them."""
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a contraction.
 
-    _names: list[str | None] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)
-    _count: int = 0
+    Attributes:
+        view: the operand as [batch, out, in, ...positions].
+        marks: along each dimension of the output, the step in batch · outs + out; None
+            where the output does not tell the rows apart.
+        table: whether rows are looked up rather than summed over.
+        batched: whether there is a batch dimension for look-ups by index.
+    """
 
-    def add(self, name: str | None, count: int) -> int:
-        """Number `count` more entries; return the first number."""
-        self._names.append(name)
-        self._starts.append(self._count)
-        self._count += count
-        return self._starts[-1]
+    view: Tensor
+    marks: tuple[int, ...] | None = None
+    table: bool = False
+    batched: bool = False
 
-    def block(self, number: int) -> int:
-        """The block that a number belongs to; -1 for what is no entry."""
-        return bisect_right(self._starts, number) - 1
 
-    def blocks(self, numbers: Tensor) -> Tensor:
-        """The same for a tensor of numbers."""
-        return (
-            torch.bucketize(
-                numbers.contiguous(), torch.tensor(self._starts), right=True
-            )
-            - 1
-        )
+def operands(name: str, args: tuple[Any, ...], ndim: int) -> list[Operand] | None:
+    """The operands of the operator `name`, or None if it is no contraction.
 
-    def owner(self, block: int) -> tuple[str | None, int]:
-        """The parameter of a block (None if it is none), and its first number."""
-        return (None, 0) if block < 0 else (self._names[block], self._starts[block])
+    Args:
+        name: of the ATen operator, without its overload.
+        args: its arguments.
+        ndim: the number of dimensions of its output.
+    """
+    if name in RECURRENT:
+        return [Operand(t[None]) for t in tensors_in(list(args)) if t.ndim == 2]
+    found = _ROLES.get(name)
+    return None if found is None else found(args, ndim)
+
+
+def _mm(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    left, right = args[:2]
+    return [Operand(left[None], (1, 0)), Operand(right.t()[None], (0, 1))]
+
+
+def _bmm(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    left, right = args[0], args[1].transpose(1, 2)
+    return [
+        Operand(left, (_apart(left), 1, 0), batched=True),
+        Operand(right, (_apart(right), 0, 1), batched=True),
+    ]
+
+
+def _apart(operand: Tensor) -> int:
+    """The rows of one matrix of a stack, or 0 where all are the same matrix."""
+    return 0 if operand.stride(0) == 0 else operand.shape[1]
+
+
+def _mv(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    return [Operand(args[0][None], (1,))]
+
+
+def _linear(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    return [Operand(args[1][None], (0,) * (ndim - 1) + (1,))]
+
+
+def _convolution(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    kernel, transposed, groups = args[1], args[6], args[8]
+    view = kernel.unflatten(0, (groups, -1))
+    if transposed:
+        view = view.transpose(1, 2)
+    return [Operand(view, (0, 1) + (0,) * (ndim - 2))]
+
+
+def _embedding(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    return [Operand(args[0][None], table=True)]
+
+
+def _grouped(args: tuple[Any, ...], ndim: int) -> list[Operand]:
+    return [Operand(t.transpose(1, 2)) for t in args[:2] if t.ndim == 3]
+
+
+_ROLES: dict[str, Callable[[tuple[Any, ...], int], list[Operand]]] = {
+    "mm": _mm,
+    "addmm": lambda args, ndim: _mm(args[1:], ndim),
+    "bmm": _bmm,
+    "baddbmm": lambda args, ndim: _bmm(args[1:], ndim),
+    "mv": _mv,
+    "addmv": lambda args, ndim: _mv(args[1:], ndim),
+    "linear": _linear,
+    "convolution": _convolution,
+    "embedding": _embedding,
+    "_embedding_bag": _embedding,
+    "_embedding_bag_forward_only": _embedding,
+    "_grouped_mm": _grouped,
+}
 
 
 @dataclass(frozen=True)
@@ -144,10 +219,8 @@ def _distinct(places: Places) -> bool:
 
 def _from_table(numbers: Tensor, numbering: Numbering) -> Iterator[Found]:
     stack = numbers.flatten(3) if numbers.ndim > 3 else numbers[..., None]
-    heads, inverse = torch.unique(stack[:, 0, 0, 0], return_inverse=True)
-    first = torch.full((heads.numel(),), stack.shape[0]).scatter_reduce(
-        0, inverse, torch.arange(stack.shape[0]), "amin"
-    )
+    inverse = torch.unique(stack[:, 0, 0, 0], return_inverse=True)[1]
+    first = first_members(inverse)
     # The same matrix for many samples is one.
     same = torch.equal(stack, stack[first[inverse]])
     for matrix in stack[first] if same else stack:

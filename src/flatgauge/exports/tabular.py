@@ -1,0 +1,88 @@
+"""What every result that has rows can be turned into."""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flatgauge.errors import FlatgaugeError, OptionError
+
+
+class Tabular(ABC):
+    """A result with rows, a table for people, and a sentence for a paper."""
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """Flat rows, one thing each."""
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """What was measured, on what and with what, as a paper says it."""
+
+    @abstractmethod
+    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Headings and cells as people read them."""
+
+    def whole(self) -> dict[str, Any] | None:
+        """The plain report that its page is drawn from, if it has one."""
+        return None
+
+    def drawn_from(self) -> dict[str, Any]:
+        """The parts of a plain report that its figures are drawn from."""
+        return (self.whole() or {}).get("extras", {})
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`.
+
+        Raises:
+            FlatgaugeError: if pandas is not installed.
+        """
+        try:
+            pandas = import_module("pandas")
+        except ImportError as error:
+            raise FlatgaugeError(
+                "a data frame needs pandas: pip install pandas."
+            ) from error
+        return pandas.DataFrame(self.rows())
+
+    def to_csv(self, path: str | Path) -> None:
+        """The rows as comma-separated values."""
+        self.save(path, ".csv")
+
+    def to_latex(self, path: str | Path) -> None:
+        """A table ready for a paper, with the sentence that says what it shows."""
+        self.save(path, ".tex")
+
+    def save(self, path: str | Path, suffix: str | None = None) -> None:
+        """Write in the format that the name ends with.
+
+        Args:
+            path: a file, replaced in one step.
+            suffix: another one to go by, such as ".csv".
+
+        Raises:
+            OptionError: if there is no such format, or not for this result.
+        """
+        chosen = suffix or Path(path).suffix.lower()
+        if chosen not in formats():
+            known = ", ".join(sorted(formats()))
+            raise OptionError(
+                f"'{path}' has no ending that is known: give it one of {known}."
+            )
+        formats()[chosen].write(self, Path(path))
+
+
+@cache
+def formats() -> dict[str, ModuleType]:
+    """The format of each suffix: every file beside this one that has some."""
+    package = import_module("flatgauge.exports")
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        loaded = import_module(f"flatgauge.exports.{module.name}")
+        found |= dict.fromkeys(getattr(loaded, "SUFFIXES", ()), loaded)
+    return found

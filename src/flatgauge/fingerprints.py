@@ -1,0 +1,69 @@
+"""A fingerprint of data: the same in other batches, and for another order of samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from flatgauge.data import Batch, leading_size
+from flatgauge.memo import once
+from flatgauge.nested import tensors_in
+from flatgauge.objective import Objective
+
+# Numbers that are mixed at a time: their copies must stay small beside a batch.
+AT_ONCE = 1 << 22
+# The finalizer of SplitMix64 (Steele, Lea & Flood 2014), as signed numbers.
+STEPS = (
+    (30, 0xBF58476D1CE4E5B9 - (1 << 64)),
+    (27, 0x94D049BB133111EB - (1 << 64)),
+)
+LAST = 31
+
+
+@once
+def data_fingerprint(objective: Objective) -> str:
+    """16 hexadecimal digits that change when a sample does, computed on the device.
+
+    Every sample is hashed by itself, and the hashes are added up modulo 2⁶⁴. Floating
+    numbers count as float32, so that data of either precision are the same data.
+    """
+    total = objective.sum(_digest)
+    return f"{int(total) % (1 << 64):016x}"
+
+
+def _digest(batch: Batch) -> Tensor:
+    """The sum of the hashes of a batch's samples; of one where it cannot be cut."""
+    samples = leading_size(batch.whole)
+    found = torch.zeros(1, dtype=torch.int64)
+    for place, tensor in enumerate(tensors_in(batch.whole)):
+        tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+        rows = tensor.reshape(1 if samples is None else samples, -1)
+        found = _mixed(found.to(rows.device) + _row_sums(rows) + place + 1)
+    return found.sum()
+
+
+def _row_sums(rows: Tensor) -> Tensor:
+    """Σ_j w_j x_j of each row modulo 2⁶⁴, with odd weights that look random."""
+    places = torch.arange(rows.shape[1], device=rows.device)
+    weights = _mixed(places + 1) | 1
+    pieces = rows.split(max(1, AT_ONCE // max(rows.shape[1], 1)))
+    return torch.cat([(_integers(piece) * weights).sum(1) for piece in pieces])
+
+
+def _integers(values: Tensor) -> Tensor:
+    """The bits of floating numbers, others as they are."""
+    if values.is_floating_point():
+        values = values.float().view(torch.int32)
+    return values.long()
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    """Every bit of the result depends on every bit of the number."""
+    for shift, factor in STEPS:
+        numbers = (numbers ^ _shifted(numbers, shift)) * factor
+    return numbers ^ _shifted(numbers, LAST)
+
+
+def _shifted(numbers: Tensor, by: int) -> Tensor:
+    """To the right, filled with zeros."""
+    return (numbers >> by) & ((1 << (64 - by)) - 1)

@@ -1,0 +1,48 @@
+"""No process waits for ever for one that failed."""
+
+from __future__ import annotations
+
+import pytest
+from support import shared_work
+from support.processes import Gone
+
+import flatgauge as fg
+
+
+def test_another_model_is_seen(pair):
+    for one in pair.outcomes(shared_work.other_model):
+        assert one.kind == "ModelError"
+        assert "'2.weight' is not the same on rank 1 as on rank 0" in one.text
+
+
+def test_a_forward_that_fails_at_first(pair):
+    for one in pair.outcomes(shared_work.failing, "at first"):
+        assert one.kind == "ModelError"
+        assert one.text.startswith("rank 1: the model failed on batch")
+        assert "a cosmic ray" in one.text
+
+
+def test_a_forward_that_fails_in_the_middle(pair):
+    first, second = pair(shared_work.failing, "later")
+    assert first == second
+    assert "a cosmic ray" in first[1]
+    known = shared_work.fg.Objective(*shared_work.problem("mlp")[:2]).value()
+    assert pair(shared_work.still_there) == pytest.approx([known, known])
+
+
+def test_a_call_on_one_rank_only(own_pair):
+    first, second = own_pair.outcomes(shared_work.on_the_first_only)
+    assert second is None
+    assert first.kind == "ProcessGroupError"
+    assert "called on some ranks only? Pass process_group=False" in first.text
+
+
+def test_a_process_that_is_killed(own_pair, tmp_path):
+    first, second = own_pair.outcomes(shared_work.dying, str(tmp_path), seconds=60.0)
+    assert isinstance(second, Gone)
+    assert first.kind == "ProcessGroupError"
+    assert "another process of the 2 ended or does not answer" in first.text
+    # What was finished by then.
+    kept = fg.Report.from_json(tmp_path / "0.json")
+    assert kept["hessian-trace"].status.trusted
+    assert len(kept.measurements) == 2

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from support.cases import CASES
+from support.pages import REQUESTS, Text, full, small
+
+import flatgauge as fg
+from flatgauge.errors import FlatgaugeError, OptionError
+from flatgauge.exports import Tabular, formats
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Tabular]:
+    objective = CASES["mlp"].objective()
+    other = objective.at({n: 1.5 * t for n, t in objective.parameters.items()})
+    names = ["hessian-trace", "riemannian-spectral-norm[metric=node]"]
+    return {
+        "report": fg.measure(objective, names),
+        "audit": fg.audit(objective, names, elements=1),
+        "comparison": fg.compare([objective, other], names),
+        "landscape": fg.landscape(objective, points=3),
+    }
+
+
+NAMES = ["report", "audit", "comparison", "landscape"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_csv_has_every_row(name, results, tmp_path):
+    results[name].to_csv(tmp_path / "rows")
+    with (tmp_path / "rows").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    rows = results[name].rows()
+    assert [set(row) for row in read] == [set(row) for row in rows]
+    for one, row in zip(read, rows, strict=True):
+        for key, value in row.items():
+            if isinstance(value, float):
+                assert float(one[key]) == value
+            elif isinstance(value, dict):
+                assert json.loads(one[key]) == value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_data_frames_have_every_row(name, results):
+    pandas = pytest.importorskip("pandas")
+    frame = results[name].to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame.columns) == list(results[name].rows()[0])
+    assert len(frame) == len(results[name].rows())
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(FlatgaugeError, match="pip install pandas"):
+        small().to_pandas()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_latex_is_a_table_with_its_sentence(name, results, tmp_path):
+    results[name].to_latex(tmp_path / "table.tex")
+    text = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
+    body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0]
+    assert body.count(r"\\") == len(results[name].paper_table()[1])
+    assert text.count("{") == text.count("}")
+    for special in ("±", "×", "−", "≥", "_s"):
+        assert special not in text.replace(r"\_", "")
+
+
+def test_the_sentence_says_measure_options_data_and_version(results):
+    report = results["report"]
+    said = report.sentence()
+    facts = report.provenance
+    for part in (facts.data, facts.flatgauge, facts.loss, facts.dtype, facts.mode):
+        assert part in said
+    assert "hessian-trace (target=0.02, max_products=64)" in said
+    assert "not of the data" in said
+    assert said.partition("Measures")[0] in results["comparison"].sentence()
+
+
+def test_formats_go_by_the_ending(results, tmp_path):
+    report = results["comparison"]
+    for suffix in formats():
+        report.save(tmp_path / f"made{suffix}")
+        assert (tmp_path / f"made{suffix}").stat().st_size > 100, suffix
+    assert fg.Report.from_json(tmp_path / "made.json") == report.report()
+    assert "<h1>" in (tmp_path / "made.html").read_text(encoding="utf-8")
+    assert (tmp_path / "made.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(OptionError, match=r"'made\.doc' has no ending .*\.csv"):
+        report.save("made.doc")
+
+
+def test_a_new_format_is_one_file(results, tmp_path, monkeypatch):
+    made = ModuleType("markdown")
+    made.write = lambda result, path: path.write_text(result.sentence())
+    monkeypatch.setitem(formats(), ".md", made)
+    results["report"].save(tmp_path / "a.md")
+    assert (tmp_path / "a.md").read_text() == results["report"].sentence()
+
+
+def test_several_figures_have_files_of_their_own(tmp_path):
+    full().save(tmp_path / "page.svg")
+    names = {path.name for path in tmp_path.iterdir()}
+    drawn = ("audit", "comparison", "spectrum", "landscape-0", "landscape-1")
+    assert names == {f"page-{name}.svg" for name in drawn}
+    for name in names:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "var(--" not in text
+        assert "svg" in Text(text).tags
+
+
+def test_without_figures_or_a_page_it_says_so(results, tmp_path):
+    with pytest.raises(OptionError, match="there is no figure"):
+        small().save(tmp_path / "a.svg")
+    with pytest.raises(OptionError, match="a Landscape has no page of its own"):
+        results["landscape"].save(tmp_path / "a.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reports_are_dictionaries():
+    report = small()
+    assert dict(report) == report.measurements
+    assert REQUESTS[0] in report
+    assert "nothing" not in report
+    assert list(report.items()) == list(report.measurements.items())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_notebooks_show_them(name, results):
+    html = results[name]._repr_html_()
+    tags = Text(html).tags
+    assert "script" not in tags
+    assert "table" in tags or "svg" in tags
+
+
+def test_notebooks_show_objectives():
+    objective = CASES["mlp"].objective()
+    text = repr(objective)
+    assert text.startswith("Objective(Sequential, ")
+    assert "cross-entropy" in text
+    assert f"{objective.sample_count} samples" in text
+    assert "<table>" in objective._repr_html_()
+    assert torch.is_tensor(next(iter(objective.parameters.values())))

@@ -1,0 +1,327 @@
+"""What processes do together in tests: models, data, and functions of (rank, count, ...).
+
+They run in other processes, which import this file by its name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from support.cases import Residual
+from torch import Tensor, nn
+
+import flatgauge as fg
+import flatgauge.ranks
+from flatgauge.curvature.diagonal_methods import probe_diagonal
+from flatgauge.ranks import ranks_of
+
+Batches = list[Any]
+Problem = tuple[nn.Module, Batches, Any]
+
+
+def _batches(inputs: Tensor, targets: Tensor, size: int) -> Batches:
+    return list(zip(inputs.split(size), targets.split(size), strict=True))
+
+
+def _mlp() -> Problem:
+    model = nn.Sequential(
+        nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3)
+    )
+    return model, _batches(torch.randn(19, 5), torch.randint(0, 3, (19,)), 4), None
+
+
+def _lenet() -> Problem:
+    model = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 2), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16, 4),
+    )  # fmt: skip
+    inputs = torch.randn(13, 1, 8, 8)
+    return model, _batches(inputs, torch.randint(0, 4, (13,)), 3), None
+
+
+def _resnet() -> Problem:
+    model = Residual()
+    inputs = torch.randn(11, 1, 6, 6)
+    # Other statistics than those of a new layer.
+    model.train()(inputs)
+    return model, _batches(inputs, torch.randint(0, 3, (11,)), 2), None
+
+
+def _gpt2() -> Problem:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=1, n_embd=4, n_head=2, vocab_size=7, n_positions=6,
+            bos_token_id=0, eos_token_id=0,
+        )
+    )  # fmt: skip
+    data = []
+    for rows in (2, 3, 1, 2):
+        tokens = torch.randint(1, 7, (rows, 6))
+        mask = torch.ones_like(tokens)
+        mask[0, 4:] = 0
+        labels = tokens.masked_fill(mask == 0, -100)
+        data.append({"input_ids": tokens, "attention_mask": mask, "labels": labels})
+    return model, data, None
+
+
+def quartic(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss of the user's own: a mean over samples."""
+    return (outputs - targets).pow(4).sum(1).mean()
+
+
+def _own_loss() -> Problem:
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    return model, _batches(torch.randn(14, 4), torch.randn(14, 2).double(), 3), quartic
+
+
+class Experts(nn.Module):
+    """Two experts; which one a sample goes to is seen in its first input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 5), nn.Linear(4, 5)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = x[:, 0] > 0
+        hidden = x.new_zeros(len(x), 5)
+        hidden = hidden.index_add(0, chosen.nonzero()[:, 0], self.one(x[chosen]))
+        hidden = hidden.index_add(0, (~chosen).nonzero()[:, 0], self.other(x[~chosen]))
+        return self.head(hidden.relu())
+
+
+def _experts() -> Problem:
+    inputs = torch.randn(16, 4)
+    # The first batches meet one expert only, the last ones the other.
+    inputs = inputs[inputs[:, 0].sort().indices]
+    return Experts(), _batches(inputs, torch.randint(0, 3, (16,)), 4), None
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "mlp": _mlp,
+    "lenet": _lenet,
+    "resnet": _resnet,
+    "gpt2": _gpt2,
+    "own loss": _own_loss,
+    "experts": _experts,
+}
+
+
+def problem(name: str) -> tuple[nn.Module, Batches, Any]:
+    """A model, batches and a loss, the same in every process."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, data, loss = PROBLEMS[name]()
+    double = model.double().eval()
+    return double, [_double(one) for one in data], loss or "cross-entropy"
+
+
+def _double(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return batch
+    return tuple(one.double() if one.is_floating_point() else one for one in batch)
+
+
+def shares(data: Batches, rank: int, count: int, how: str) -> Batches:
+    """The batches of one process: as many for each, more for later ones, or none first."""
+    if how == "even":
+        edges = [len(data) * i // count for i in range(count + 1)]
+    elif how == "uneven":
+        edges = [round(len(data) * (i / count) ** 2) for i in range(count + 1)]
+    else:
+        edges = [0, *(len(data) * i // (count - 1) for i in range(count))]
+    return data[edges[rank] : edges[rank + 1]]
+
+
+def report_of(found: fg.Report) -> dict[str, Any]:
+    """What must not depend on the number of processes."""
+    return {
+        request: (one.value, one.uncertainty, one.status.name, one.message)
+        for request, one in ((key, found[key]) for key in found)
+    }
+
+
+def measured(
+    rank: int, count: int, name: str, how: str, requests: tuple[str, ...], options: dict
+) -> dict[str, Any]:
+    """What is measured of a problem together; by one process alone if count is 0."""
+    model, data, loss = problem(name)
+    own = data if count == 0 else shares(data, rank, count, how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        objective = fg.Objective(
+            model, own, loss, process_group=False if count == 0 else None
+        )
+        found = fg.measure(objective, *requests, **options)
+    return report_of(found)
+
+
+def everything(rank: int, count: int, name: str, how: str) -> dict[str, Any]:
+    """Other things that can be asked of an objective."""
+    model, data, loss = problem(name)
+    own = data if count == 0 else shares(data, rank, count, how)
+    objective = fg.Objective(
+        model, own, loss, process_group=False if count == 0 else None
+    )
+    halves = fg.measure(objective, "hessian-trace", resamples=2)["hessian-trace"]
+    audit = fg.audit(objective, "fisher-rao-norm", elements=1)
+    group = fg.symmetries(objective)
+    twin = objective.with_model(objective.model())
+    return {
+        "value": objective.value(),
+        "samples": objective.sample_count,
+        "gradient": {n: t.tolist() for n, t in objective.gradient().items()},
+        "data uncertainty": halves.data_uncertainty,
+        "audit": str(audit),
+        "dimension": group.dimension,
+        "twin": twin.value(),
+        "dense": fg.Hessian(objective).to_dense().tolist(),
+        # Random for every batch, and the same ones.
+        "fisher": fg.Fisher(objective, "true", samples=2).to_dense().tolist(),
+        "drawn": {
+            name: entries.tolist()
+            for name, entries in probe_diagonal(objective, 4, seed=0)[0].items()
+        },
+    }
+
+
+def provenance(rank: int, count: int) -> fg.Report:
+    """The whole report, which is the same on every rank."""
+    model, data, _ = problem("mlp")
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+    return fg.measure(objective, "hessian-trace", progress=rank == 0, budget="60s")
+
+
+def wrapped(rank: int, count: int) -> float:
+    """A model under DDP, whose running statistics differ as they do after training."""
+    model, data, _ = problem("resnet")
+    if rank:
+        model.norm1.running_mean += 1.0
+    parallel = nn.parallel.DistributedDataParallel(model)
+    return fg.Objective(parallel, shares(data, rank, count, "even")).value()
+
+
+def padded(rank: int, count: int) -> list[str]:
+    """What a DistributedSampler that repeats samples is told."""
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    model, data, _ = problem("mlp")
+    whole = TensorDataset(*(torch.cat(part) for part in zip(*data, strict=True)))
+    sampler = DistributedSampler(whole, shuffle=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fg.Objective(model, DataLoader(whole, 4, sampler=sampler))
+    return [str(one.message) for one in said]
+
+
+def other_model(rank: int, count: int) -> None:
+    """One process has another weight."""
+    model, data, _ = problem("mlp")
+    if rank == 1:
+        model[2].weight.data[0, 0] += 1e-9
+    fg.Objective(model, shares(data, rank, count, "even"))
+
+
+class Trouble(nn.Module):
+    """Fails, or kills its process, once it is armed."""
+
+    armed = ""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        if Trouble.armed == "fails":
+            raise RuntimeError("a cosmic ray")
+        if Trouble.armed == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.model(x)
+
+
+def failing(rank: int, count: int, when: str) -> tuple[str, str]:
+    """The forward of one process fails, at first or in the middle."""
+    model, data, _ = problem("mlp")
+    Trouble.armed = "fails" if rank and when == "at first" else ""
+    try:
+        objective = fg.Objective(Trouble(model), shares(data, rank, count, "even"))
+        Trouble.armed = "fails" if rank else ""
+        found = fg.measure(objective, "hessian-spectral-norm")["hessian-spectral-norm"]
+    finally:
+        Trouble.armed = ""
+    return found.status.name, found.message
+
+
+def still_there(rank: int, count: int) -> float:
+    """That the group can still be used."""
+    model, data, _ = problem("mlp")
+    return fg.Objective(model, shares(data, rank, count, "even")).value()
+
+
+def on_the_first_only(rank: int, count: int) -> None:
+    """A call that the others do not make."""
+    flatgauge.ranks.MEETING_SECONDS = 2.0
+    if rank == 0:
+        still_there(rank, count)
+
+
+def out_of_step(rank: int, count: int) -> None:
+    """A rank that does one thing more than the others."""
+    ranks = ranks_of(None)
+    if rank == 0:
+        ranks._turns += 1  # type: ignore[attr-defined]
+    ranks.together(lambda: None)
+
+
+def dying(rank: int, count: int, folder: str) -> None:
+    """A process that is killed in the middle; finished measures are kept as they come."""
+    model, data, _ = problem("mlp")
+    objective = fg.Objective(Trouble(model), shares(data, rank, count, "even"))
+
+    def keep(report: fg.Report) -> None:
+        report.to_json(f"{folder}/{rank}.json")
+        if rank and len(report.measurements) == 2:
+            Trouble.armed = "dies"
+
+    fg.measure(objective, so_far=keep)
+
+
+def basics(rank: int, count: int) -> dict[str, Any]:
+    """What ranks do."""
+    ranks = ranks_of(None)
+    own = {"a": torch.full((2,), float(rank)), "b": (rank, 0.5 * rank, None)}
+    return {
+        "added": ranks.added(own),
+        "gathered": ranks.gathered(rank),
+        "agreed": ranks.agreed(rank),
+        "apart": ranks.together(lambda: ranks.agreed(rank)),
+        "given": ranks.given_by(count - 1, rank),
+        "least": ranks.least(5 - rank),
+        "big": float(ranks.added(torch.ones(2**20 + 1)).sum()),
+        "none": ranks.added(torch.ones(0)).shape,
+        "world": dist.get_world_size(),
+    }
+
+
+def raising(rank: int, count: int, who: tuple[int, ...]) -> None:
+    """Some of them raise."""
+
+    def work() -> None:
+        if rank in who:
+            raise fg.errors.DataError("there is no such file: look for it.")
+
+    ranks_of(None).together(work)
+
+
+def talking_apart(rank: int, count: int) -> None:
+    """What each does by itself cannot be talked about."""
+    ranks = ranks_of(None)
+    ranks.together(lambda: ranks.gathered(rank))
