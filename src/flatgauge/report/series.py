@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flatgauge.measurements import Provenance
 from flatgauge.report.formatting import finite, listed
 from flatgauge.report.multiples import axis_name, multiple, plain_values, shade
 from flatgauge.report.sections import catalogue
-from flatgauge.results import ROUNDING, Plain
+from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind, Status
 
 # Differences beyond this many combined errors, and beyond rounding, count as real.
@@ -20,7 +21,7 @@ def series_content(report: Plain) -> dict[str, Any]:
     series = report["extras"]["series"]
     known = catalogue(report)
     points = series["points"]
-    rounding = ROUNDING[report["provenance"]["dtype"]]
+    rounding = Provenance(**report["provenance"]).rounding
     return {
         "facts": report["provenance"],
         "headline": _headline(series),
