@@ -17,6 +17,7 @@ from flatgauge.errors import NotConvergedError, OptionError
 
 if TYPE_CHECKING:
     from flatgauge.cli.settings import Settings
+    from flatgauge.exports import Tabular
     from flatgauge.results import Report, Status
 
 UNTRAINED = (
@@ -24,6 +25,7 @@ UNTRAINED = (
     "it loads some itself."
 )
 """Which a random network does not say itself."""
+PAGES = (".html", ".htm")
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -67,6 +69,7 @@ def deliver(
     settings: Settings,
     status: Status | None = None,
     message: str = "",
+    result: Tabular | None = None,
 ) -> None:
     """Write what was asked for; under --strict, refuse what cannot be trusted.
 
@@ -75,6 +78,7 @@ def deliver(
         settings: the arguments.
         status: of a result beside the report's measurements.
         message: what that status means.
+        result: what tables and figures show, where the report is a part of it.
 
     Raises:
         NotConvergedError: under --strict.
@@ -95,14 +99,17 @@ def deliver(
     elif settings.json is not None:
         write(report.to_json, settings.json)
     if settings.out is not None:
-        write(saver(report, settings.out), settings.out)
+        page = settings.out.suffix.lower() in PAGES
+        shown = report if page or result is None else result
+        write(saver(shown, settings.out), settings.out)
 
 
-def saver(report: Report, path: Path) -> Callable[[Path], None]:
+def saver(result: Tabular, path: Path) -> Callable[[Path], None]:
     """In the format that the name ends with; the page if that says nothing."""
     from flatgauge.exports import formats
 
-    return report.save if path.suffix.lower() in formats() else report.to_html
+    known = path.suffix.lower() in formats()
+    return result.save if known else lambda one: result.save(one, ".html")
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
