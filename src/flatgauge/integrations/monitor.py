@@ -35,8 +35,9 @@ MEASURES = (
 """What is measured if nothing else is said."""
 LEAST = 0.05
 """Seconds below which it is not worth to begin."""
-MORE = 2.0
-"""How many times as long the next measurement may take, after one that was cut short."""
+ROOM, MORE = 1.5, 2.0
+"""How many times as long the next measurement may take at least, as the last one did: after
+one that was whole, and after one that was cut short."""
 CUT_SHORT = "Stopped by the budget"
 
 
@@ -135,7 +136,7 @@ class FlatnessMonitor:
         took = self._spend(begun)
         messages = [one.message for one in report.measurements.values()]
         cut = any(message.startswith(CUT_SHORT) for message in messages)
-        self._needed = max(LEAST, MORE * took if cut else took)
+        self._needed = max(LEAST, (MORE if cut else ROOM) * took)
         self.reports[step] = report
         if report.extras.get("budget", {}).get("interrupted"):
             # It was meant for the training.
