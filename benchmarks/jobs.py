@@ -14,6 +14,7 @@ from benchmarks.eigenvalue import eigenvalue
 from benchmarks.job import Job
 from benchmarks.memory import memory, within_budget
 from benchmarks.networks import NETWORKS
+from benchmarks.processes import processes
 from benchmarks.products import products
 from benchmarks.trace import trace
 
@@ -39,6 +40,9 @@ def _on_cpu() -> Iterator[Job]:
         yield _trace(name, "cpu", "ieee", batches)
     yield from _growth("cpu", "ieee")
     yield from _memory("cpu", "ieee")
+    for name in NETWORKS:
+        run = partial(processes, NETWORKS[name])
+        yield Job("processes", name, "ieee", run)
     for samples in BUDGETED:
         run = partial(within_budget, NETWORKS["GPT"], samples)
         yield Job("budget", "GPT", "ieee", run, f"N={samples}")

@@ -31,7 +31,12 @@ BEFORE_PLOTS = (
     tables.trace_table,
     tables.default_set_tables,
 )
-AFTER_PLOTS = (tables.growth_table, tables.memory_table, tables.budget_table)
+AFTER_PLOTS = (
+    tables.growth_table,
+    tables.memory_table,
+    tables.budget_table,
+    tables.processes_table,
+)
 
 
 def section(found: dict[str, Any], device: str) -> list[str]:

@@ -265,3 +265,20 @@ def budget_table(found: Found, device: str) -> list[str]:
     head = ["network", "budget MiB", "peak of a gradient", "peak of products", "held"]
     head += ["peak if everything were kept", "route"]
     return ["### A memory budget", "", *rows(head, cells)]
+
+
+def processes_table(found: Found, device: str) -> list[str]:
+    if not found.get("processes"):
+        return []
+    cells = [
+        [
+            one["network"],
+            f"{one['seconds']['one']:.3g}",
+            f"{one['seconds']['all']:.3g}",
+            f"{one['ratio']:.2f}",
+        ]
+        for one in found["processes"]
+    ]
+    head = ["network", "one process s", "two processes s", "ratio"]
+    text = "A product with all of the data; every process has one thread."
+    return ["### Several processes", "", text, "", *rows(head, cells)]

@@ -10,7 +10,6 @@ cuDNN convolution is called.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flatgauge.errors import ModelError, OptionError, VectorError
+from flatgauge.errors import ModelError, OptionError
 from flatgauge.vectors import Params, generator
+from papers.points import with_parameters
 
 Values = list[float]
 WARM_UP = 3
@@ -298,26 +298,3 @@ class _Recorded:
                 for key, tensor in state[p].items():
                     tensor.copy_(old[key]) if old else tensor.zero_()
         return graph, own
-
-
-def with_parameters(model: nn.Module, params: Params) -> nn.Module:
-    """A deep copy of `model` that holds the values of `params`; nothing is shared.
-
-    Args:
-        model: the model, which stays as it is.
-        params: new values for some or all of its parameters.
-
-    Raises:
-        VectorError: if a name or a shape is not the model's.
-    """
-    twin = copy.deepcopy(model)
-    own = dict(twin.named_parameters())
-    for name, tensor in params.items():
-        if name not in own or own[name].shape != tensor.shape:
-            raise VectorError(
-                f"the model has no parameter '{name}' of shape {tuple(tensor.shape)}: "
-                "start from dict(model.named_parameters())."
-            )
-        with torch.no_grad():
-            own[name].copy_(tensor)
-    return twin

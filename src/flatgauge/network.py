@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.nested import tensors_in
-from flatgauge.placement import chosen_parameters, placement
+from flatgauge.placement import check_whole, chosen_parameters, placement
 from flatgauge.ranks import Ranks
+from flatgauge.recompute import blocks_of, recomputed
 from flatgauge.vectors import Params, graph_nodes
 
 Forward = Callable[[nn.Module, Any], Any]
@@ -33,6 +34,7 @@ class Network:
         mode: "eval" or "train".
         params: a predicate on names; by default what requires gradients is chosen.
         forward: callable(model, batch) -> outputs, instead of our own call.
+        checkpoint: whether blocks are computed again where derivatives are taken.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Network:
         mode: str,
         params: Callable[[str], bool] | None,
         forward: Forward | None,
+        checkpoint: bool = False,
     ):
         if not isinstance(model, nn.Module):
             raise ModelError(
@@ -54,6 +57,7 @@ class Network:
                 "model= is DataParallel, which replaces parameters itself: pass "
                 "model.module."
             )
+        check_whole(model)
         wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
         # Which gives the first process's buffers to all at every call.
         self._one_for_all = wrapped and model.broadcast_buffers
@@ -84,6 +88,12 @@ class Network:
         self.parameters: Params = {name: own[name].detach() for name in chosen}
         self._bound = None if forward is None else _Bound(self.model, forward)
         self._watched: dict[int, str] = {}
+        self.checkpoint = checkpoint
+        self._blocks = blocks_of(self.model) if checkpoint else {}
+        settings: Any = getattr(self.model, "config", None)
+        if checkpoint and hasattr(settings, "use_cache"):
+            # Of keys and values, which blocks would hand on beside their outputs.
+            settings.use_cache = False
 
     def share(self, ranks: Ranks) -> None:
         """See that all processes have the same model.
@@ -134,6 +144,7 @@ class Network:
             mode=self.mode,
             params=set(names).__contains__,
             forward=self.forward,
+            checkpoint=self.checkpoint,
         )
 
     @contextmanager
@@ -155,6 +166,10 @@ class Network:
         finally:
             self._watched = {}
             self.model.requires_grad_(False)
+
+    def recomputing(self) -> AbstractContextManager[None]:
+        """Inside, blocks keep their inputs alone, where that was asked for."""
+        return recomputed(self._blocks)
 
     def _check_reach(self, outputs: Any) -> None:
         """Raises ModelError, naming a parameter that could not be replaced."""

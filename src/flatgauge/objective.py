@@ -73,6 +73,9 @@ class Objective(Readings, Displayed):
         process_group: of torch.distributed. Inside an initialised default group each
             process gives its own batches, and L is the mean over those of all; False
             measures by this process alone.
+        checkpoint: compute the elements of the model's nn.ModuleList and nn.Sequential
+            again in gradients and Hessian products instead of keeping their activations:
+            less memory, about twice the time.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -97,6 +100,7 @@ class Objective(Readings, Displayed):
         memory: int | float | str | None = None,
         derivatives: str = CHECKED,
         process_group: ProcessGroup = None,
+        checkpoint: bool = False,
     ):
         _check_choice("derivatives", derivatives, CHECKED, AS_GIVEN)
         _check_choice("precision", precision, "ieee", "tf32")
@@ -107,8 +111,15 @@ class Objective(Readings, Displayed):
         def take() -> tuple[Network, Batches]:
             # A copy made in inference mode could not be differentiated.
             with torch.inference_mode(False):
-                chosen = {"mode": mode, "params": params, "forward": forward}
-                network = Network(model, device=device, dtype=dtype, **chosen)
+                network = Network(
+                    model,
+                    device=device,
+                    dtype=dtype,
+                    mode=mode,
+                    params=params,
+                    forward=forward,
+                    checkpoint=checkpoint,
+                )
             check_finite_parameters(network.parameters)
             return network, Batches(
                 data,
@@ -128,7 +139,7 @@ class Objective(Readings, Displayed):
         self.facts: Facts = {}
         self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
-        self._survey(loss)
+        self.shares = self._survey(loss).shares
         batches.offset = sum(self.shares[: self.ranks.rank])
         batches.hold_from_now_on(self.memory)
         self._check_sound(model)
@@ -256,7 +267,9 @@ class Objective(Readings, Displayed):
         changed = self._clone()
         changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
-        changed._count(changed._mean(self.loss, 0))
+        seen = changed._mean(self.loss, 0)
+        changed._count(seen)
+        changed.shares = seen.shares
         return changed
 
     def isolated(self, seed: int = 0) -> AbstractContextManager[None]:
@@ -288,7 +301,9 @@ class Objective(Readings, Displayed):
 
     def batch_total(self, params: Params, batch: Batch) -> Tensor:
         """The sum of the losses of one batch, differentiable in `params`."""
-        return self.loss.sum(*self.evaluate(params, batch))
+        with self.network.recomputing():
+            outputs, targets = self.evaluate(params, batch)
+        return self.loss.sum(outputs, targets)
 
     def __getstate__(self) -> dict[str, Any]:
         # Facts are found out again: functions and what they were given name them.
@@ -312,17 +327,17 @@ class Objective(Readings, Displayed):
 
         return MeanLoss.of(self.ranks.gathered(self.ranks.together(own)))
 
-    def _survey(self, loss: LossLike) -> None:
+    def _survey(self, loss: LossLike) -> MeanLoss:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
         given = resolve_loss(loss)
         found = survey(self._mean, given, self.network, self.parameters, self.ranks)
         self.loss, self.coupled, seen = found
         self._count(seen)
+        return seen
 
     def _count(self, seen: MeanLoss) -> None:
         self._value: float | None = seen.value
         self.batch_sizes, self.sample_count = seen.sizes, seen.rows
-        self.shares = seen.shares
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""

@@ -42,8 +42,12 @@ class Ranks(ABC):
         return self.rank == 0
 
     @abstractmethod
-    def together(self, work: Callable[[], T]) -> T:
+    def together(self, work: Callable[[], T], *, idle: bool = False) -> T:
         """What this process makes of its own data, when all have done theirs.
+
+        Args:
+            work: on what this process has.
+            idle: whether it has nothing to work on.
 
         Raises:
             BaseException: on every rank, if it was raised on one: of several the first.
@@ -76,7 +80,7 @@ class Alone(Ranks):
 
     count, rank = 1, 0
 
-    def together(self, work: Callable[[], T]) -> T:
+    def together(self, work: Callable[[], T], *, idle: bool = False) -> T:
         """Just do it."""
         return work()
 
@@ -116,7 +120,7 @@ class Several(Ranks):
         self._lost = ""
         self._meet()
 
-    def together(self, work: Callable[[], T]) -> T:
+    def together(self, work: Callable[[], T], *, idle: bool = False) -> T:
         """What this process makes of its own data, when all have done theirs."""
         if self._apart:
             # Part of a larger piece of work, which all end together.
@@ -130,7 +134,7 @@ class Several(Ranks):
             failure = error
         finally:
             self._apart = False
-        self._raise_first(failure)
+        self._raise_first(failure, idle)
         return found[0]
 
     def added(self, value: T) -> T:
@@ -221,8 +225,11 @@ class Several(Ranks):
                 "process_group=False."
             ) from error
 
-    def _raise_first(self, failure: BaseException | None) -> None:
-        """Raise what was raised first on any rank, on all of them."""
+    def _raise_first(self, failure: BaseException | None, idle: bool) -> None:
+        """Raise what was raised first on any rank, on all of them.
+
+        Its rank is named, unless all that have something to work on say the same.
+        """
         self._turns += 1
         moment = math.inf if failure is None else time.time()
         own = torch.tensor(
@@ -240,10 +247,13 @@ class Several(Ranks):
         if min(moments) == math.inf:
             return
         said = self.gathered(None if failure is None else _packed(failure))
+        at_work = self.gathered(not idle)
         first = moments.index(min(moments))
         spoken = said[first]
         assert spoken is not None
-        alike = all(one == spoken for one in said)
+        alike = all(
+            one == spoken for one, works in zip(said, at_work, strict=True) if works
+        )
         found = _unpacked(*spoken, "" if alike else f"rank {first}: ")
         if failure is not None and first == self.rank:
             raise found from failure

@@ -73,7 +73,7 @@ class Readings(ABC):
         It is not asked for on a process that has none.
         """
         busy = bool(self.shares[self.ranks.rank])
-        found: Any = self.ranks.together(lambda: own() if busy else None)
+        found: Any = self.ranks.together(lambda: own() if busy else None, idle=not busy)
         if 0 in self.shares:
             rank = next(r for r, batches in enumerate(self.shares) if batches)
             like = self.ranks.given_by(rank, _layout(found) if busy else None)

@@ -115,6 +115,19 @@ def compare(subject: Subject) -> Claims:
     assert [row.measure for row in found.comparison_rows] == list(FEW)
 
 
+def series(subject: Subject) -> Claims:
+    one, truth = subject.objective, subject.truth
+    with tempfile.TemporaryDirectory() as folder:
+        saved = one.model()
+        torch.save(saved.state_dict(), Path(folder) / "net_1.pt")
+        found = fg.series(
+            saved, (truth.x, truth.y), folder, list(FEW), store=f"{folder}/results"
+        )
+    assert [point.step for point in found.points] == [1]
+    right = fg.measure(subject.reference, list(FEW))
+    yield from same_report(found.points[0].report, right)
+
+
 def landscape(subject: Subject) -> Claims:
     one, truth, change = subject.objective, subject.truth, 0.05 * probe(subject)
     found = fg.landscape(one, "none", [named(change, one, subject)], points=5)
@@ -216,6 +229,7 @@ CALLS: dict[str, Call] = {
     "list_measures": every_measure,
     "audit": audit,
     "compare": compare,
+    "series": series,
     "landscape": landscape,
     "symmetries": symmetries,
     "sharpen": sharpen,
@@ -231,6 +245,7 @@ MET = {
     "MeasureInfo": "list_measures",
     "Audit": "audit",
     "Comparison": "compare",
+    "Series": "series",
     "Landscape": "landscape",
     "Group": "symmetries",
     "scale_rule": "symmetries",

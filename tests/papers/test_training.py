@@ -8,7 +8,8 @@ from torch import nn
 
 from flatgauge.errors import ModelError, OptionError, VectorError
 from flatgauge.vectors import generator
-from papers.training import Goal, Stack, forward, train, with_parameters
+from papers.points import with_parameters
+from papers.training import Goal, Stack, forward, train
 
 
 def small_lenet(bias: bool = True) -> nn.Sequential:

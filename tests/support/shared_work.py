@@ -325,3 +325,18 @@ def talking_apart(rank: int, count: int) -> None:
     """What each does by itself cannot be talked about."""
     ranks = ranks_of(None)
     ranks.together(lambda: ranks.gathered(rank))
+
+
+def sharded(rank: int, count: int, how: str) -> None:
+    """A model of which each process has a part only."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    model, data, _ = problem("mlp")
+    mesh = init_device_mesh("cpu", (count,))
+    if how == "fsdp2":
+        fully_shard(model, mesh=mesh)
+    else:
+        parallelize_module(model, mesh, {"0": ColwiseParallel()})
+    fg.Objective(model, shares(data, rank, count, "even"))

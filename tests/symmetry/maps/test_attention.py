@@ -15,7 +15,7 @@ from flatgauge.symmetry.maps.attention import (
     transform_value_output,
 )
 from flatgauge.symmetry.maps.head_matrices import random_gl, random_rotary
-from papers.training import with_parameters
+from papers.points import with_parameters
 
 
 class Attention(nn.Module):

@@ -12,7 +12,7 @@ from flatgauge.symmetry.maps.batchnorm import (
     rescale_normalized_rows,
 )
 from flatgauge.symmetry.maps.chain import Layer
-from papers.training import with_parameters
+from papers.points import with_parameters
 
 
 def normalized_net(eps: float = 1e-5) -> nn.Sequential:

@@ -15,7 +15,7 @@ from flatgauge.symmetry.maps.output import (
     shift_output,
 )
 from flatgauge.symmetry.maps.rescale import rescale_nodes
-from papers.training import with_parameters
+from papers.points import with_parameters
 
 NET = mlp([2, 3, 4], seed=0)
 POINT = params_of(NET)

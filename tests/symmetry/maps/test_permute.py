@@ -9,7 +9,7 @@ from support.small_nets import assert_close, convnet, mlp, normal, params_of
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.permute import permute_units
-from papers.training import with_parameters
+from papers.points import with_parameters
 
 
 @settings(deadline=None, max_examples=15)

@@ -26,7 +26,7 @@ from flatgauge.symmetry.maps.rescale import (
     rescale_nodes,
 )
 from flatgauge.vectors import unravel
-from papers.training import with_parameters
+from papers.points import with_parameters
 from papers.tsuzuku2019.appendix import rescale_node
 
 NORMS = KNOWN["closed_forms"]["A.1 norms"]
