@@ -7,6 +7,7 @@ from typing import Any
 
 from flatgauge.measurements import Provenance
 from flatgauge.report.formatting import finite, listed
+from flatgauge.report.mathml import mathml
 from flatgauge.report.multiples import axis_name, multiple, plain_values, shade
 from flatgauge.report.sections import catalogue
 from flatgauge.results import Plain
@@ -50,7 +51,9 @@ def series_content(report: Plain) -> dict[str, Any]:
             for point in points
         ],
         "failures": series["failures"],
-        "catalogue": list(known.values()),
+        "catalogue": [
+            {**one, "typeset": mathml(one["formula"])} for one in known.values()
+        ],
     }
 
 
