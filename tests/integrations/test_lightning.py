@@ -98,7 +98,7 @@ def test_training_is_the_same_and_the_logger_has_numbers(accumulated, tmp_path):
 
 
 def test_a_part_of_the_module_on_data_of_one_s_own(tmp_path):
-    callback = patient(data=dataset().tensors, network=lambda module: module.net)
+    callback = patient(data=dataset().tensors, part=lambda module: module.net)
     train(callback, tmp_path)
     assert callback.monitor.reports[3].provenance.model == "Sequential"
     assert callback.monitor.reports[3].provenance.samples == 48

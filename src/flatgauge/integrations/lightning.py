@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-from torch import nn
 
 from flatgauge.errors import FlatgaugeError
 from flatgauge.integrations.monitor import FlatnessMonitor, first_samples
@@ -35,10 +32,8 @@ class FlatnessCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         every: measure at optimizer steps that are multiples of it.
         share: of the training time, at most.
         samples: how many of the training data.
-        network: the part of the module to measure, such as `lambda module: module.net`;
-            the whole module, with its own forward, if None.
-        more: what else a `FlatnessMonitor` takes: measures, loss, options, seed, and what
-            an `Objective` takes.
+        more: what else a `FlatnessMonitor` takes: measures, loss, options, seed, `part`
+            for a part of the module, and what an `Objective` takes.
     """
 
     def __init__(
@@ -48,7 +43,6 @@ class FlatnessCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         every: int = 100,
         share: float = 0.05,
         samples: int = 256,
-        network: Callable[[LightningModule], nn.Module] | None = None,
         **more: Any,
     ):
         self.monitor = FlatnessMonitor(
@@ -57,7 +51,6 @@ class FlatnessCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             share=share,
             **more,
         )
-        self._network = network
         self._samples = samples
         self._trainer: Trainer | None = None
 
@@ -77,8 +70,7 @@ class FlatnessCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         """Measure on the first process, if it is time to."""
         if not trainer.is_global_zero or not trainer.global_step:
             return
-        model = pl_module if self._network is None else self._network(pl_module)
-        found = self.monitor(model, trainer.global_step)
+        found = self.monitor(pl_module, trainer.global_step)
         if found:
             for logger in trainer.loggers:
                 logger.log_metrics(found, step=trainer.global_step)

@@ -62,7 +62,9 @@ class FlatnessMonitor:
         share: of the time from the first call on, or from `start`, at most.
         options: options by measure.
         seed: for every random draw.
-        settings: what else an `Objective` takes, such as `batch_size` or `forward`.
+        part: of the model to measure, such as `lambda model: model.net`.
+        settings: what else an `Objective` takes, such as `batch_size` or `forward`. In a
+            training by several processes, one that calls measures by itself.
 
     >>> import torch
     >>> model = torch.nn.Linear(2, 1, bias=False).double()
@@ -82,6 +84,7 @@ class FlatnessMonitor:
         share: float = 0.05,
         options: Mapping[str, Mapping[str, Any]] | None = None,
         seed: int = 0,
+        part: Callable[[Any], nn.Module] | None = None,
         **settings: Any,
     ):
         if every < 1:
@@ -94,9 +97,10 @@ class FlatnessMonitor:
         self.every, self.share = every, share
         self.reports: dict[int, Report] = {}
         self.spent = 0.0
-        self._data, self._loss, self._settings = data, loss, settings
+        self._data, self._loss, self._part = data, loss, part
+        self._settings = {"process_group": False, **settings}
         self._options, self._seed = options, seed
-        self._derivatives = settings.pop("derivatives", CHECKED)
+        self._derivatives = self._settings.pop("derivatives", CHECKED)
         self._started: float | None = None
         self._needed = LEAST
         self._last: int | None = None
@@ -163,8 +167,9 @@ class FlatnessMonitor:
         begun = deadline.clock()
         if callable(self._data):
             self._data = self._data()
+        whole = bare(model)
         objective = Objective(
-            bare(model),
+            whole if self._part is None else self._part(whole),
             self._data,
             self._loss,
             derivatives=self._derivatives,
