@@ -124,7 +124,8 @@ class Folder:
         try:
             with _quiet():
                 return load(self.place, local_files_only=True, **more)
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        # Whatever a broken folder makes transformers raise, pickle's refusal included.
+        except Exception as error:
             first = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ModelError(
                 f"'{self.place}' could not be opened as a Hugging Face folder, or as a "
