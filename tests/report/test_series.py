@@ -130,3 +130,16 @@ def test_the_page_is_small_and_complete(report):
     assert len(text) < 300_000
     assert "<script" not in text
     assert "src=" not in text
+
+
+def test_figures_for_files(report, tmp_path):
+    points = [point for i in range(7) for point in run(report, f"run {i}", 3)]
+    fg.Series(points).save(tmp_path / "a.svg")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "a-hessian-trace.svg",
+        "a-riemannian-spectral-norm-metric-node.svg",
+    ]
+    text = (tmp_path / names[1]).read_text()
+    curves = set(re.findall(r"stroke: (#\w{6}); stroke-width: 1\.5", text))
+    assert len(curves) == 7
