@@ -352,12 +352,29 @@ def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
         times = {one: one.stat().st_mtime_ns for one in stored.iterdir()}
         assert len(times) == 4
         assert "4 checkpoints of one run" in (tmp_path / "page.html").read_text()
+        assert "No --weights were given" not in capsys.readouterr().out
         if places == ["ck"]:
             before = times
     assert times == before
+    assert main([*command, "ck"]) == 0
     said = capsys.readouterr().out
     assert "4 checkpoints, steps 10 to 40: " in said
     assert "No --weights were given" not in said
+
+
+def test_tables_have_every_checkpoint(net, tmp_path):
+    paths = save_run(net, tmp_path / "ck", 3)
+    command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
+    assert main([*command, "ck", "--out", "a.csv"]) == 0
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert [line.split(",")[2] for line in lines] == ["step", "10", "20", "30"]
+    assert main([*command, "ck", "--out", "a.tex"]) == 0
+    assert "First" in (tmp_path / "a.tex").read_text()
+    named = [f"one={paths[0]}", f"two={paths[1]}"]
+    assert main([*command, *named, "--out", "b.tex"]) == 0
+    text = (tmp_path / "b.tex").read_text()
+    assert "one" in text
+    assert "two" in text
 
 
 def test_several_runs_are_named(net, tmp_path):

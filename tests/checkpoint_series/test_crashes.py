@@ -68,7 +68,7 @@ def test_a_crash_loses_the_checkpoint_in_hand_alone(place, net, tmp_path, monkey
         target: Any
         target, name = {
             "measuring": (running, "measure"),
-            "writing": (Path, "write_text"),
+            "writing": (Path, "write_bytes"),
             "renaming": (files.os, "replace"),
         }[place]
         patch.setattr(target, name, dying(getattr(target, name), at=3))

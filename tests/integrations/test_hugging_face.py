@@ -152,6 +152,26 @@ def test_code_in_a_folder_is_not_run(tmp_path):
     assert not ran.exists()
 
 
+class Runs:
+    """A payload: its unpickling would make a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_code_in_weights_is_not_run(tmp_path):
+    model = save_folder(tmp_path, "BertForMaskedLM")
+    (tmp_path / "model.safetensors").unlink()
+    content = {**model.state_dict(), "payload": Runs(tmp_path / "ran")}
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="could not be opened"):
+        Folder(str(tmp_path)).model()
+    assert not (tmp_path / "ran").exists()
+
+
 def test_nothing_is_downloaded(monkeypatch):
     def connect(*_, **__):
         raise AssertionError("a connection was made")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.pages import CHROMIUM, full, look, measurement, provenance, small
 
+from flatgauge.checkpoint_series import Point, Series
 from flatgauge.report.formatting import number
 from flatgauge.report.page import render
 from flatgauge.results import Report
@@ -69,3 +70,18 @@ def test_the_probe_sees_what_is_too_wide_and_what_fails(tmp_path):
     assert found["wide"] == ["P."]
     assert "nothing is not defined" in found["problems"][0]
     assert found["console"]
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_of_a_series(width, tmp_path):
+    points = [
+        Point(run, f"{run}-{step}.ckpt", step, full())
+        for run in ("first run", "second run")
+        for step in range(0, 1000, 50)
+    ]
+    found = look(render(Series(points).whole()), tmp_path, width)
+    assert found["problems"] == found["console"] == []
+    assert found["scroll"] <= width
+    assert found["wide"] == []
+    assert "40 checkpoints of 2 runs, steps 0 to 950" in found["text"]
+    assert "second run-950.ckpt" in found["text"]

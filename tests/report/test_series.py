@@ -100,7 +100,7 @@ def test_the_first_sentence_says_whether_it_became_flatter(report):
     rounding = ends(
         report,
         {"value": 2.0, "uncertainty": None},
-        {"value": 2.0001, "uncertainty": None},
+        {"value": 2.0 + 1e-10, "uncertainty": None},
     )
     assert "changed by more than its error" in rounding
 
@@ -134,3 +134,16 @@ def test_the_page_is_small_and_complete(report):
 
 def test_formulas_are_typeset(report):
     assert "<math>" in page(run(report, "", 2))
+
+
+def test_figures_for_files(report, tmp_path):
+    points = [point for i in range(7) for point in run(report, f"run {i}", 3)]
+    fg.Series(points).save(tmp_path / "a.svg")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [
+        "a-hessian-trace.svg",
+        "a-riemannian-spectral-norm-metric-node.svg",
+    ]
+    text = (tmp_path / names[1]).read_text()
+    curves = set(re.findall(r"stroke: (#\w{6}); stroke-width: 1\.5", text))
+    assert len(curves) == 7

@@ -24,6 +24,7 @@ from flatgauge.errors import (
     OptionError,
     VectorError,
 )
+from flatgauge.integrations.monitor import FlatnessMonitor
 
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0, 1, 2])
@@ -60,6 +61,16 @@ def everything(objective: fg.Objective) -> None:
     fg.hessian_diagonal(objective)
     fg.hessian_diagonal(objective, "hutchinson", probes=2)
     objective.at(vector).value()
+
+
+def test_a_monitor_changes_nothing():
+    model = Noisy()
+    monitor = FlatnessMonitor((X, Y), every=1, share=0.99)
+    monitor.start()
+    monitor._started -= 1e6
+    before = model_state(model), global_state(), random.getstate()
+    assert monitor(model, 1)
+    assert (model_state(model), global_state(), random.getstate()) == before
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])

@@ -15,6 +15,7 @@ from flatgauge.checkpoints import Checkpoint, find_checkpoints, load_weights
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.objective import LossLike, Objective
 from flatgauge.progress import Progress
+from flatgauge.ranks import ranks_of
 from flatgauge.requests import asked_for
 from flatgauge.results import Report
 from flatgauge.run import measure
@@ -77,6 +78,7 @@ def series(
         step = load_weights(twin, checkpoint.path, key)
         return Objective(twin, data, loss, batch_size=batch_size, **settings), step
 
+    named = {**settings, "loss": loss, "key": key}
     identity = identity_of(
         model,
         data,
@@ -84,9 +86,9 @@ def series(
         asked,
         options or {},
         seed,
-        {**settings, "loss": loss, "key": key},
+        {name: one for name, one in named.items() if name != "process_group"},
     )
-    kept = Store(Path(store), identity)
+    kept = Store(Path(store), identity, ranks_of(settings.get("process_group")))
     return measure_series(
         runs, build, kept, *asked, options=options, seed=seed, progress=progress
     )

@@ -24,6 +24,7 @@ from flatgauge.data import Batches
 from flatgauge.errors import FlatgaugeError
 from flatgauge.isolation import isolated
 from flatgauge.nested import leaves
+from flatgauge.ranks import ALONE, Ranks
 from flatgauge.requests import asked_for, planned
 from flatgauge.results import Report, Status, plain
 from flatgauge.version import __version__
@@ -37,14 +38,19 @@ DIGITS = 16
 class Store:
     """A folder of reports.
 
+    Of several processes the first one looks and writes; all get what it found.
+
     Args:
         folder: made when the first report is stored.
         identity: everything but the checkpoint that numbers hang on: see `identity_of`.
+        ranks: the processes that measure together, each with an identity of its own data.
     """
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]):
+    def __init__(self, folder: Path, identity: Mapping[str, Any], ranks: Ranks = ALONE):
         self.folder = folder
-        self._identity = json.dumps(plain(identity), sort_keys=True)
+        self._ranks = ranks
+        own = json.dumps(plain(identity), sort_keys=True)
+        self._identity = "".join(ranks.gathered(own))
 
     def key(self, checkpoint: Checkpoint) -> str:
         """What the report of a checkpoint is found by."""
@@ -58,6 +64,9 @@ class Store:
 
     def find(self, checkpoint: Checkpoint, key: str) -> Report | None:
         """The stored report, unless something failed in it, which may go well now."""
+        return self._ranks.agreed(self._look(checkpoint, key))
+
+    def _look(self, checkpoint: Checkpoint, key: str) -> Report | None:
         path = self.file(checkpoint, key)
         try:
             found = Report.from_json(path) if path.is_file() else None
@@ -71,6 +80,8 @@ class Store:
 
     def keep(self, checkpoint: Checkpoint, key: str, report: Report) -> None:
         """Store a report."""
+        if not self._ranks.first:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         report.to_json(self.file(checkpoint, key))
 

@@ -102,7 +102,7 @@ def audit(
             progress=progress,
         )
     print(found)
-    deliver(found.report, settings)
+    deliver(found.report, settings, result=found)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def compare(
                 progress=progress,
             )
     print(measured)
-    deliver(measured.report(), settings, loaded=True)
+    deliver(measured.report(), settings, result=measured)
 
 
 @app.command()

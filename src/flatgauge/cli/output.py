@@ -17,6 +17,7 @@ from flatgauge.errors import NotConvergedError, OptionError
 
 if TYPE_CHECKING:
     from flatgauge.cli.settings import Settings
+    from flatgauge.exports import Tabular
     from flatgauge.results import Report, Status
 
 UNTRAINED = (
@@ -24,6 +25,7 @@ UNTRAINED = (
     "it loads some itself."
 )
 """Which a random network does not say itself."""
+PAGES = (".html", ".htm")
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -67,6 +69,7 @@ def deliver(
     settings: Settings,
     status: Status | None = None,
     message: str = "",
+    result: Tabular | None = None,
     loaded: bool = False,
 ) -> None:
     """Write what was asked for; under --strict, refuse what cannot be trusted.
@@ -76,15 +79,14 @@ def deliver(
         settings: the arguments.
         status: of a result beside the report's measurements.
         message: what that status means.
+        result: what tables and figures show, where the report is a part of it.
         loaded: whether weights were loaded that `settings` do not name.
 
     Raises:
         NotConvergedError: under --strict.
     """
-    from flatgauge.cli.loading import HUGGING_FACE
-
-    folder = settings.model.startswith(HUGGING_FACE)
-    if settings.weights is None and not loaded and not folder:
+    trained = loaded or settings.weights or settings.model.startswith("hf:")
+    if not trained and not {"comparison", "series"} & set(report.extras):
         caution = UNTRAINED.format(model=settings.model)
         report = report.with_extras(cautions=[*report.cautions, caution])
         print(caution)
@@ -99,14 +101,17 @@ def deliver(
     elif settings.json is not None:
         write(report.to_json, settings.json)
     if settings.out is not None:
-        write(saver(report, settings.out), settings.out)
+        page = settings.out.suffix.lower() in PAGES
+        shown = report if page or result is None else result
+        write(saver(shown, settings.out), settings.out)
 
 
-def saver(report: Report, path: Path) -> Callable[[Path], None]:
+def saver(result: Tabular, path: Path) -> Callable[[Path], None]:
     """In the format that the name ends with; the page if that says nothing."""
     from flatgauge.exports import formats
 
-    return report.save if path.suffix.lower() in formats() else report.to_html
+    known = path.suffix.lower() in formats()
+    return result.save if known else lambda one: result.save(one, ".html")
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:

@@ -18,6 +18,7 @@ from flatgauge.cli.loading import (
 from flatgauge.cli.settings import Settings
 from flatgauge.errors import NotConvergedError, OptionError
 from flatgauge.progress import Progress
+from flatgauge.ranks import ranks_of
 
 Runs = dict[str, list[Checkpoint]]
 
@@ -80,7 +81,7 @@ def measure_runs(
         settings.seed,
         {**objective_keywords(settings), "key": settings.key},
     )
-    store = Store(folder, identity)
+    store = Store(folder, identity, ranks_of(None))
     try:
         found = measure_series(
             runs,

@@ -21,7 +21,7 @@ def write(result: Tabular, path: Path) -> None:
     if not drawn:
         raise OptionError(
             f"there is no figure to write as '{os.fspath(path)}': audits, comparisons, "
-            "spectra and landscapes have some."
+            "series, spectra and landscapes have some."
         )
     for name, figure in drawn.items():
         place = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{name}")

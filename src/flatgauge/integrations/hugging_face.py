@@ -90,16 +90,7 @@ class Folder:
     def loss(self) -> str:
         """The loss that its model was trained with."""
         config = self.config()
-        kind = getattr(config, "problem_type", None)
-        classifies = self._class_name(config).endswith(TASKS[0])
-        if classifies and kind == "multi_label_classification":
-            raise ModelError(
-                f"'{self.place}' gives several labels to a text, and no built-in loss "
-                "does: call flatgauge from Python with a loss of your own."
-            )
-        one_number = kind is None and getattr(config, "num_labels", 0) == 1
-        regression = kind == "regression" or one_number
-        return "mse" if classifies and regression else "cross-entropy"
+        return loss_of(self._class_name(config), config)
 
     def _class_name(self, config: Any) -> str:
         """The class of its model, or the automatic class of a trusted folder's own."""
@@ -133,13 +124,36 @@ class Folder:
         try:
             with _quiet():
                 return load(self.place, local_files_only=True, **more)
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        # Whatever a broken folder makes transformers raise, pickle's refusal included.
+        except Exception as error:
             first = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise ModelError(
                 f"'{self.place}' could not be opened as a Hugging Face folder, or as a "
                 f"name that is in transformers' cache ({first.rstrip('.')}): nothing is "
                 "downloaded, and its own code is run only with --trust-remote-code."
             ) from error
+
+
+def loss_of(name: str, config: Any) -> str:
+    """The loss that transformers trains a class of models with.
+
+    Args:
+        name: of the class.
+        config: the model's.
+    """
+    kind = getattr(config, "problem_type", None)
+    classifies = name.endswith(TASKS[0])
+    if classifies and kind == "multi_label_classification":
+        raise ModelError(
+            "the model gives several labels to a text, and no built-in loss does: call "
+            "flatgauge from Python with a loss of your own."
+        )
+    one_number = kind is None and getattr(config, "num_labels", 0) == 1
+    return (
+        "mse"
+        if classifies and (kind == "regression" or one_number)
+        else "cross-entropy"
+    )
 
 
 def _transformers() -> Any:

@@ -153,7 +153,9 @@ def _tick(value: float, place: int = 0) -> str:
 
 
 def _color(value: str | None) -> str:
-    """A role's colour; the band is a role with an alpha of its own."""
+    """A role's colour, or one of its own; the band is a role with an alpha of its own."""
+    if value and value.startswith("#"):
+        return value
     return ROLES.get((value or "@accent").removeprefix("@"), ROLES["accent"])
 
 

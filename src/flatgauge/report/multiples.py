@@ -7,11 +7,14 @@ runs each has a hue of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+from colorsys import hls_to_rgb
 from html import escape
 from typing import Any, NamedTuple
 
-from flatgauge.report.formatting import finite, number
+from flatgauge.report.drawing import Figure
+from flatgauge.report.formatting import finite, number, plot_text
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Status
 
@@ -47,13 +50,8 @@ def multiple(series: Plain, request: str, logarithm: bool = False) -> str:
     if not spots:
         return ""
     across = _Axis([spot.x for spot in spots], LEFT, WIDTH - RIGHT, False)
-    ends = [
-        end
-        for spot in spots
-        for end in (spot.y - spot.error, spot.y, spot.y + spot.error)
-    ]
-    wide = not logarithm and min(ends) > 0 and max(ends) / min(ends) > WIDE
-    up = _Axis(ends, HEIGHT - BOTTOM, TOP, wide)
+    ends = [end for one in spots for end in (one.y - one.error, one.y + one.error)]
+    up = _Axis(ends, HEIGHT - BOTTOM, TOP, _is_wide(spots, logarithm))
     parts = [*_grid(across, up)]
     for run in series["runs"]:
         own = [spot for spot in spots if spot.run == run]
@@ -67,6 +65,67 @@ def multiple(series: Plain, request: str, logarithm: bool = False) -> str:
         + "".join(parts)
         + "</svg>"
     )
+
+
+def series_figures(
+    series: Plain, logarithms: Collection[str] = ()
+) -> dict[str, Figure]:
+    """The same as figures for files, in the words of `flatgauge.report.drawing`.
+
+    Args:
+        series: what `Series.to_dict` gives.
+        logarithms: the measures that are logarithms already.
+    """
+    found = {}
+    for request in series["measures"]:
+        spots = list(_spots(series, request))
+        wide = _is_wide(spots, request in logarithms)
+        layout = {
+            "height": 380,
+            "xaxis": {"title": {"text": axis_name(series)}},
+            "yaxis": {
+                "title": {"text": plot_text(request)},
+                **({"type": "log"} if wide else {}),
+            },
+        }
+        data = [
+            _curve(run, [spot for spot in spots if spot.run == run], _hex(series, run))
+            for run in series["runs"]
+        ]
+        name = re.sub(r"[^\w-]+", "-", request).strip("-")
+        found[name] = {"data": data if spots else [], "layout": layout}
+    return found
+
+
+def _curve(run: str, spots: Sequence[Spot], color: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plot_text(run, 40),
+        "showlegend": bool(run),
+        "x": [spot.x for spot in spots],
+        "y": [spot.y for spot in spots],
+        "error_y": {"array": [spot.error for spot in spots]},
+        "line": {"color": color, "width": 1.5},
+        "marker": {"color": color, "size": 5},
+    }
+
+
+def _hex(series: Plain, run: str) -> str:
+    """The colour of a run in a file, which is no reader's own."""
+    runs = series["runs"]
+    if len(runs) < 2:
+        return "@accent"
+    parts = hls_to_rgb(0.9 * runs.index(run) / len(runs), 0.4, 0.7)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def _is_wide(spots: Sequence[Spot], logarithm: bool) -> bool:
+    """Whether an axis from the lowest end of a bar to the highest is logarithmic."""
+    if not spots or logarithm:
+        return False
+    low = min(spot.y - spot.error for spot in spots)
+    return low > 0 and max(spot.y + spot.error for spot in spots) / low > WIDE
 
 
 def axis_name(series: Plain) -> str:

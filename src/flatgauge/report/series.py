@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flatgauge.measurements import Provenance
 from flatgauge.report.formatting import finite, listed
+from flatgauge.report.mathml import mathml
 from flatgauge.report.multiples import axis_name, multiple, plain_values, shade
 from flatgauge.report.sections import catalogue
 from flatgauge.results import Plain
@@ -13,7 +15,6 @@ from flatgauge.vocabulary import Kind, Status
 
 # Differences beyond this many combined errors, and beyond rounding, count as real.
 ERRORS = 2
-ROUNDING = 1e-3
 
 
 def series_content(report: Plain) -> dict[str, Any]:
@@ -21,11 +22,13 @@ def series_content(report: Plain) -> dict[str, Any]:
     series = report["extras"]["series"]
     known = catalogue(report)
     points = series["points"]
+    rounding = Provenance(**report["provenance"]).rounding
     return {
         "facts": report["provenance"],
         "headline": _headline(series),
         "sentences": [
-            _sentence(series, run, list(known.values())) for run in series["runs"]
+            _sentence(series, run, list(known.values()), rounding)
+            for run in series["runs"]
         ],
         "axis": axis_name(series),
         "ends": [_place(points[0]), _place(points[-1])],
@@ -48,7 +51,9 @@ def series_content(report: Plain) -> dict[str, Any]:
             for point in points
         ],
         "failures": series["failures"],
-        "catalogue": list(known.values()),
+        "catalogue": [
+            {**one, "typeset": mathml(one["formula"])} for one in known.values()
+        ],
     }
 
 
@@ -69,7 +74,7 @@ def _place(point: Plain) -> str:
     return point["name"] if point["step"] is None else f"step {point['step']:,}"
 
 
-def _sentence(series: Plain, run: str, known: Sequence[Plain]) -> str:
+def _sentence(series: Plain, run: str, known: Sequence[Plain], rounding: float) -> str:
     """Whether the last checkpoint of a run is flatter than the first, and by what."""
     own = [point for point in series["points"] if point["run"] == run]
     first, last = own[0], own[-1]
@@ -85,7 +90,7 @@ def _sentence(series: Plain, run: str, known: Sequence[Plain]) -> str:
         )
     found: dict[str, list[str]] = {"flatter": [], "sharper": [], "alike": []}
     for one in invariant:
-        direction = _direction(first, last, one)
+        direction = _direction(first, last, one, rounding)
         if direction is not None:
             found[direction].append(one["request"])
     if found["flatter"] and found["sharper"]:
@@ -105,14 +110,16 @@ def _sentence(series: Plain, run: str, known: Sequence[Plain]) -> str:
     )
 
 
-def _direction(first: Plain, last: Plain, measure: Plain) -> str | None:
+def _direction(
+    first: Plain, last: Plain, measure: Plain, rounding: float
+) -> str | None:
     """What one measure says; None where it has no number that can be trusted."""
     ends = [point["values"][measure["request"]] for point in (first, last)]
     if not all(finite(e["value"]) and Status[e["status"]].trusted for e in ends):
         return None
     before, after = (end["value"] for end in ends)
     error = sum((end["uncertainty"] or 0.0) ** 2 for end in ends) ** 0.5
-    least = max(ERRORS * error, ROUNDING * max(abs(before), abs(after)))
+    least = max(ERRORS * error, rounding * max(abs(before), abs(after)))
     if abs(after - before) <= least:
         return "alike"
     return (

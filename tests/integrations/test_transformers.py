@@ -1,0 +1,92 @@
+"""The callback for Hugging Face's Trainer: it logs, and training does not notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.folders import TEXTS, save_folder, tokenizer
+from support.training import assert_equal_bits, left_behind
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from flatgauge.integrations.monitor import FlatnessWarning  # noqa: E402
+from flatgauge.integrations.transformers import FlatnessCallback  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
+
+
+def train(folder: Path, given: dict[str, Any] | None) -> tuple[list[Any], Any, Any]:
+    model = save_folder(folder, "BertForSequenceClassification", num_labels=2)
+    words = tokenizer()
+    items = [
+        {
+            **words(text, truncation=True, max_length=8),
+            "label": int(label == "positive"),
+        }
+        for text, label in TEXTS * 4
+    ]
+    trainer = transformers.Trainer(
+        model=model,
+        args=transformers.TrainingArguments(
+            output_dir=str(folder / "out"),
+            max_steps=6,
+            per_device_train_batch_size=4,
+            logging_steps=2,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=items,
+        data_collator=transformers.DataCollatorWithPadding(words),
+    )
+    callback = None
+    if given is not None:
+        callback = FlatnessCallback(trainer, every=2, share=0.99, samples=8, **given)
+        callback.monitor._needed = -1e9
+        callback.monitor._spend = lambda begun: -1e9
+        trainer.add_callback(callback)
+    trainer.train()
+    return left_behind(model, trainer.optimizer), trainer, callback
+
+
+MEASURES = {"measures": ["hessian-spectral-norm", "spectral-norm-product"]}
+
+
+def test_training_is_the_same_and_the_log_has_numbers(tmp_path):
+    found, trainer, callback = train(tmp_path / "with", MEASURES)
+    expected, plain, _ = train(tmp_path / "without", None)
+    assert_equal_bits(found, expected)
+    name = "flatness/spectral-norm-product"
+    history = trainer.state.log_history
+    rows = {row["step"]: row[name] for row in history if name in row}
+    assert list(rows) == [2, 4, 6]
+    report = callback.monitor.reports[4]
+    assert rows[4] == pytest.approx(report["spectral-norm-product"].value)
+    assert report.provenance.samples == 8
+    # The trainer's own logs are all there.
+    losses = [
+        [row["loss"] for row in one.state.log_history if "loss" in row]
+        for one in (trainer, plain)
+    ]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 3
+
+
+def test_a_failure_is_a_warning(tmp_path):
+    expected, _, _ = train(tmp_path / "without", None)
+    with pytest.warns(FlatnessWarning, match="the training goes on"):
+        found, _, _ = train(tmp_path / "with", {**MEASURES, "data": torch.zeros(2)})
+    assert_equal_bits(found, expected)
+
+
+@pytest.mark.parametrize(("labels", "loss"), [(1, "mse"), (2, "cross-entropy")])
+def test_the_loss_is_the_model_s_own(labels, loss, tmp_path):
+    model = save_folder(tmp_path, "BertForSequenceClassification", num_labels=labels)
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    callback = FlatnessCallback(transformers.Trainer(model=model, args=arguments))
+    assert callback.monitor._loss == loss
