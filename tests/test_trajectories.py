@@ -66,15 +66,6 @@ def test_directions_are_those_of_the_largest_spread():
     assert found.names == tuple("123456")
 
 
-def test_the_grid_is_a_plane_through_the_last_checkpoint():
-    runs = checkpoints(4)
-    found = fg.trajectory(runs, points=41)
-    places = [axis.abs().argmin() for axis in found.axes]
-    near = found.losses[places[0], places[1]].item()
-    assert near == pytest.approx(runs[-1].value(), rel=0.05)
-    assert torch.isfinite(found.losses).all()
-
-
 def test_what_is_no_plane_is_refused():
     first, second, _ = checkpoints(3)
     with pytest.raises(OptionError, match="at least three"):
