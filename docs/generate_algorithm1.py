@@ -13,10 +13,12 @@ from pathlib import Path
 from statistics import mean
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.datasets import digits
-from flatgauge.demo import train
+from flatgauge.demo import network
 from flatgauge.solvers.balancing import balance
 from flatgauge.vectors import Params, add, gaussian, generator, multiply, scale
 
@@ -28,6 +30,17 @@ RUNS = 10
 SPREADS = (0.0, 1.0, 4.0)
 # The step of the finite differences, in units of a tensor's root mean square.
 STEP = 1e-2
+
+
+def train(images: Tensor, labels: Tensor, batch: int, epochs: int) -> nn.Module:
+    model, random = network(), generator(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(labels), generator=random).split(batch):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+    return model
 
 
 def trained() -> fg.Objective:

@@ -158,3 +158,32 @@ def test_a_large_move_is_told_though_an_estimate_did_not_converge():
     assert judge(case, base, [near], 1e-3).verdict == "not judged"
     unknown = replace(far, uncertainty=None)
     assert judge(case, base, [unknown], 1e-3).verdict == "not judged"
+
+
+@pytest.mark.slow
+def test_what_random_elements_of_a_bert_hardly_move_moves_on_purpose():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.BertForSequenceClassification(
+        transformers.BertConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=16,
+            num_labels=3,
+        )
+    )
+    batch = {
+        "input_ids": torch.randint(1, 50, (8, 10)),
+        "labels": torch.randint(0, 3, (8,)),
+    }
+    name = "hessian-spectral-norm"
+    found = fg.audit(fg.Objective(model, [batch]), name, elements=1)
+    rows = {
+        row.adversarial: row for row in found.audit_rows if row.kind == "layer-rescale"
+    }
+    assert rows[False].ratio_max < 2
+    assert rows[True].ratio_max > 1e3
+    assert movements(found.report.to_dict())[name]["moved"]

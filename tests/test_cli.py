@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from support.cases import CASES
 from support.runs import save_run
 from support.stored import assert_alike
 from support.users import namespace, net
 
 import flatgauge as fg
 from flatgauge.cli import main
+from flatgauge.cli.output import deliver
+from flatgauge.cli.settings import Settings
 
 __all__ = ["net"]
 
@@ -317,6 +320,25 @@ def test_out_goes_by_its_ending(net, tmp_path, name):
     assert text.strip().startswith(begins.get(name.partition(".")[2], "<!doctype"))
 
 
+def test_the_path_of_checkpoints_is_a_landscape(net, tmp_path):
+    paths = []
+    for place in range(3):
+        random = torch.Generator().manual_seed(place)
+        state = {
+            name: tensor + torch.randn(tensor.shape, generator=random).to(tensor)
+            for name, tensor in namespace(net)["model"]().state_dict().items()
+        }
+        paths.append(tmp_path / f"{place}.pt")
+        torch.save(state, paths[-1])
+    given = [word for path in paths for word in ("--path", str(path))]
+    arguments = ["landscape", f"{net}:model", f"{net}:data", "--points", "3", *given]
+    assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
+    [found] = load(tmp_path / "a.json")["extras"]["landscapes"]
+    assert found["names"] == [str(path) for path in paths]
+    assert "cautions" not in load(tmp_path / "a.json")["extras"]
+    assert found["explained"] == pytest.approx(1.0)
+
+
 def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
     save_run(net, tmp_path / "ck", 4)
     command = ["compare", f"{net}:model", f"{net}:data", "--measure", "hessian-trace"]
@@ -330,12 +352,13 @@ def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
         times = {one: one.stat().st_mtime_ns for one in stored.iterdir()}
         assert len(times) == 4
         assert "4 checkpoints of one run" in (tmp_path / "page.html").read_text()
-        assert "No --weights were given" not in capsys.readouterr().out
         if places == ["ck"]:
             before = times
     assert times == before
     assert main([*command, "ck"]) == 0
-    assert "4 checkpoints, steps 10 to 40: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 checkpoints, steps 10 to 40: " in said
+    assert "No --weights were given" not in said
 
 
 def test_tables_have_every_checkpoint(net, tmp_path):
@@ -345,7 +368,7 @@ def test_tables_have_every_checkpoint(net, tmp_path):
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines] == ["step", "10", "20", "30"]
     assert main([*command, "ck", "--out", "a.tex"]) == 0
-    assert "First" in (tmp_path / "a.tex").read_text()
+    assert "Checkpoint" in (tmp_path / "a.tex").read_text()
     named = [f"one={paths[0]}", f"two={paths[1]}"]
     assert main([*command, *named, "--out", "b.tex"]) == 0
     text = (tmp_path / "b.tex").read_text()
@@ -378,3 +401,11 @@ def test_strict_is_for_every_checkpoint(net, tmp_path, capsys):
     command += ["--measure", "hessian-spectral-norm[max_steps=1]"]
     assert main(command) == 1
     assert "net_10.pt, hessian-spectral-norm" in capsys.readouterr().err
+
+
+def test_folders_bring_their_weights(capsys):
+    report = fg.measure(CASES["mlp"].objective(), "hessian-trace")
+    deliver(report, Settings(model="hf:DIR", data="texts.jsonl"))
+    assert capsys.readouterr().out == ""
+    deliver(report, Settings(model="net.py:model", data="digits"))
+    assert "net.py:model returned them" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.comparison import _row, compared
 from flatgauge.errors import OptionError, UnlikeWarning
+from flatgauge.report.answer import compared as answer
 
 
 def test_two_checkpoints():
@@ -189,3 +190,13 @@ def test_stored_reports_are_compared_without_their_networks(tmp_path):
         report.to_json(tmp_path / name)
         again[name] = fg.Report.from_json(tmp_path / name)
     assert compared(again) == found
+
+
+def test_other_samples_can_be_asked_about():
+    first = CASES["mlp"].objective()
+    second = first.at({n: 1.5 * t for n, t in first.parameters.items()})
+    found = fg.compare([first, second], "fisher-rao-norm", resamples=1)
+    for report in found.reports.values():
+        assert report["fisher-rao-norm"].data_uncertainty is not None
+    [*_, confidence] = answer(found.report().to_dict())[:3]
+    assert "of 1 are larger than two standard errors over the samples" in confidence

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flatgauge.curvature.hessian import GaussNewton as GaussNewton
     from flatgauge.curvature.hessian import Hessian as Hessian
     from flatgauge.landscapes import Landscape as Landscape
+    from flatgauge.landscapes import Landscapes as Landscapes
     from flatgauge.landscapes import landscape as landscape
     from flatgauge.measures.registry import MeasureInfo as MeasureInfo
     from flatgauge.measures.registry import list_measures as list_measures
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from flatgauge.symmetry import Group as Group
     from flatgauge.symmetry import scale_rule as scale_rule
     from flatgauge.symmetry import symmetries as symmetries
+    from flatgauge.trajectories import trajectory as trajectory
 
 _HOMES = {
     "adversary": ("flattest", "sharpen"),
@@ -50,7 +52,7 @@ _HOMES = {
     "curvature.diagonal": ("Diagonal", "gauss_newton_diagonal", "hessian_diagonal"),
     "curvature.fisher": ("Fisher",),
     "curvature.hessian": ("GaussNewton", "Hessian"),
-    "landscapes": ("Landscape", "landscape"),
+    "landscapes": ("Landscape", "Landscapes", "landscape"),
     "measures.registry": ("MeasureInfo", "list_measures"),
     "objective": ("Objective",),
     "results": ("Measurement", "Report", "Status"),
@@ -58,6 +60,7 @@ _HOMES = {
     "checkpoint_series": ("Series", "series"),
     "spectrum": ("measure_spectrum", "spectral_density", "top_eigenvalues"),
     "symmetry": ("Group", "scale_rule", "symmetries"),
+    "trajectories": ("trajectory",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

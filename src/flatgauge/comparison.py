@@ -141,6 +141,7 @@ def compare(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    resamples: int = 0,
 ) -> Comparison:
     """Measure several checkpoints alike, and say which differences are real.
 
@@ -154,6 +155,8 @@ def compare(
         options: options by measure name.
         seed: for every random draw, the same for all.
         progress: called with (name, index, count) before each checkpoint.
+        resamples: splits of the data into halves, as for `measure`: the page then says
+            which differences are larger than the standard errors over the samples, too.
     """
     if not isinstance(objectives, Mapping):
         objectives = {str(place): one for place, one in enumerate(objectives, 1)}
@@ -167,7 +170,9 @@ def compare(
     for index, (name, objective) in enumerate(objectives.items()):
         if progress is not None:
             progress(name, index, len(names))
-        reports[name] = measure(objective, *asked, options=options, seed=seed)
+        reports[name] = measure(
+            objective, *asked, options=options, seed=seed, resamples=resamples
+        )
     return compared(reports)
 
 

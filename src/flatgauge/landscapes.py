@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -13,10 +13,10 @@ from torch import Tensor
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import Scaled
 from flatgauge.errors import NonFiniteError, OptionError
-from flatgauge.exports import Tabular
 from flatgauge.objective import Objective
-from flatgauge.results import plain
 from flatgauge.shapes import Float
+from flatgauge.slices import Landscape as Landscape
+from flatgauge.slices import Landscapes as Landscapes
 from flatgauge.solvers.lanczos import eigenvalues
 from flatgauge.vectors import Params, add, check_like, gaussian, generator, multiply
 
@@ -24,82 +24,18 @@ Directions = str | Sequence[Params] | Params | Objective
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True)
-class Landscape(Tabular):
-    """The loss on a line or a plane through the objective's point.
+@overload
+def landscape(objective: Objective, *args: Any, **more: Any) -> Landscape: ...
 
-    Attributes:
-        title: what was drawn, in words.
-        kind: "random", "eigenvectors", "given" or "between checkpoints".
-        normalize: "layer", "filter" or "none".
-        labels: what each axis is.
-        axes: the coordinates t along each axis; float64 on the host.
-        losses: one loss for each point of the grid, NaN where it is not finite; the
-            first index belongs to the first axis.
-        eigenvalues: of the directions, where these are eigenvectors; else empty.
-    """
 
-    title: str
-    kind: str
-    normalize: str
-    labels: tuple[str, ...]
-    axes: tuple[Tensor, ...]
-    losses: Float[Tensor, "*points"]
-    eigenvalues: tuple[float, ...] = ()
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each point of the grid."""
-        grid = torch.cartesian_prod(*self.axes).reshape(-1, len(self.axes)).tolist()
-        losses = self.losses.reshape(-1).tolist()
-        return [
-            {**{f"t{index + 1}": t for index, t in enumerate(place)}, "loss": loss}
-            for place, loss in zip(grid, losses, strict=True)
-        ]
-
-    def sentence(self) -> str:
-        """What was drawn, as a paper says it."""
-        axes = ", ".join(self.labels)
-        return f"{self.title}: the loss on {self.losses.numel()} points ({axes})."
-
-    def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Coordinates and losses."""
-        cells = [tuple(f"{value:.4g}" for value in row.values()) for row in self.rows()]
-        return (*self.labels, "loss"), cells
-
-    def drawn_from(self) -> dict[str, Any]:
-        """What its figure is drawn from."""
-        return {"landscapes": [self.to_dict()]}
-
-    def _repr_html_(self) -> str:
-        from flatgauge.report.drawing import svg
-        from flatgauge.report.figures import figures
-
-        drawn = figures({"extras": self.drawn_from()})
-        return "".join(
-            svg(figure, name, themed=False) for name, figure in drawn.items()
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON; losses that are not finite become None."""
-
-        def finite(value: Any) -> Any:
-            if isinstance(value, list):
-                return [finite(item) for item in value]
-            return value if math.isfinite(value) else None
-
-        return {
-            "title": self.title,
-            "kind": self.kind,
-            "normalize": self.normalize,
-            "labels": list(self.labels),
-            "axes": [axis.tolist() for axis in self.axes],
-            "losses": finite(self.losses.tolist()),
-            "eigenvalues": plain(self.eigenvalues),
-        }
+@overload
+def landscape(
+    objective: Mapping[str, Objective], *args: Any, **more: Any
+) -> Landscapes: ...
 
 
 def landscape(
-    objective: Objective,
+    objective: Objective | Mapping[str, Objective],
     normalize: str = "layer",
     directions: Directions = "random",
     points: int = 51,
@@ -107,7 +43,7 @@ def landscape(
     dimensions: int = 1,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Landscape:
+) -> Landscape | Landscapes:
     """Evaluate the loss on a slice through the objective's point θ.
 
     A random direction V is drawn from the standard normal distribution and put in the
@@ -128,7 +64,7 @@ def landscape(
     the checkpoints, span=3 is [−1, 2].
 
     Args:
-        objective: model, data, loss and the point.
+        objective: model, data, loss and the point; or several by name, for one picture.
         normalize: "layer", "filter" or "none"; without effect between checkpoints.
         directions: "random", "eigenvectors", one vector for each dimension (put in the
             units of θ as random ones are), or another checkpoint.
@@ -139,7 +75,7 @@ def landscape(
         progress: called with (what, index, count) before each point.
 
     Returns:
-        A `Landscape`.
+        A `Landscape`, or `Landscapes` of several models.
 
     Raises:
         OptionError: if an argument is out of its range.
@@ -152,6 +88,9 @@ def landscape(
     >>> landscape(one, points=3).losses.round(decimals=9).tolist()
     [16.0, 4.0, 0.0]
     """
+    if isinstance(objective, Mapping):
+        more = (normalize, directions, points, span, dimensions, seed, progress)
+        return Landscapes({n: landscape(one, *more) for n, one in objective.items()})
     _check(normalize, points, span, dimensions)
     if isinstance(directions, Objective | Mapping):
         plan = _between(objective, directions, dimensions)
@@ -160,7 +99,7 @@ def landscape(
         plan = _through(objective, directions, normalize, dimensions, seed)
         axis = _axis(points, span, origin=0.0)
     axes = (axis,) * dimensions
-    losses = _evaluate(objective, plan.basis, axes, progress)
+    losses = losses_on(objective, plan.basis, axes, progress)
     return Landscape(
         plan.title, plan.kind, normalize, plan.labels, axes, losses, plan.eigenvalues
     )
@@ -196,7 +135,7 @@ def _between(objective: Objective, other: Objective | Params, dimensions: int) -
             "directions."
         )
     if isinstance(other, Objective):
-        _check_buffers(objective, other)
+        check_buffers(objective, other)
         other = other.parameters
     end = check_like(dict(other), objective.parameters)
     return _Plan(
@@ -207,7 +146,7 @@ def _between(objective: Objective, other: Objective | Params, dimensions: int) -
     )
 
 
-def _check_buffers(objective: Objective, other: Objective) -> None:
+def check_buffers(objective: Objective, other: Objective) -> None:
     """Refuse checkpoints that differ in more than their parameters."""
     if objective.network.mode == "train":
         return
@@ -304,12 +243,13 @@ def _axis(points: int, reach: float, origin: float) -> Float[Tensor, " points"]:
     return origin + reach * steps / (points - 1)
 
 
-def _evaluate(
+def losses_on(
     objective: Objective,
-    basis: list[Params],
+    basis: Sequence[Params],
     axes: tuple[Tensor, ...],
     progress: Progress | None,
 ) -> Float[Tensor, "*points"]:
+    """The loss at θ + Σ t_i v_i for every point t of the grid; NaN if it is not finite."""
     grid = torch.cartesian_prod(*axes).reshape(-1, len(axes)).tolist()
     losses = []
     for index, place in enumerate(grid):

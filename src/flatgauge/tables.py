@@ -26,7 +26,7 @@ def rounded(value: float, uncertainty: float | None = None) -> str:
     ('3.1416 ± 0.0021', '1235', '2.000e-07 ± 3.0e-09')
     """
     if not uncertainty:
-        return f"{value:.4g}"
+        return f"{value:#.4g}".rstrip(".")
     last = math.floor(math.log10(uncertainty)) - 1
     if -6 <= last <= 0 and abs(value) < 1e6:
         return f"{value:.{-last}f} ± {uncertainty:.{-last}f}"

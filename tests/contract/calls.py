@@ -139,6 +139,29 @@ def landscape(subject: Subject) -> Claims:
     right = float(truth.eigenvalues[-1])
     yield Claim("its eigenvalue", steep.eigenvalues[0], right, 2e-3 * reach, reach)
     yield Claim("the middle", steep.losses[1], truth.value)
+    several = fg.landscape(
+        {"one": one}, "none", [named(change, one, subject)], points=5
+    )
+    yield Claim("losses of several", several["one"].losses, found.losses)
+
+
+def trajectory(subject: Subject) -> Claims:
+    one, truth, change = subject.objective, subject.truth, 0.05 * probe(subject)
+    steps = torch.stack([change, change.flip(0)])
+    found = fg.trajectory(
+        [*(one.at(named(truth.point + step, one, subject)) for step in steps), one],
+        points=3,
+    )
+    places = torch.tensor(found.path[:-1], dtype=torch.float64)
+    basis = torch.linalg.solve(places, steps)
+    right = [
+        [
+            truth.loss_at(float(x) * basis[0] + float(y) * basis[1])
+            for y in found.axes[1]
+        ]
+        for x in found.axes[0]
+    ]
+    yield Claim("losses on the plane", found.losses, right)
 
 
 def symmetries(subject: Subject) -> Claims:
@@ -231,6 +254,7 @@ CALLS: dict[str, Call] = {
     "compare": compare,
     "series": series,
     "landscape": landscape,
+    "trajectory": trajectory,
     "symmetries": symmetries,
     "sharpen": sharpen,
     "flattest": flattest,
@@ -247,6 +271,7 @@ MET = {
     "Comparison": "compare",
     "Series": "series",
     "Landscape": "landscape",
+    "Landscapes": "landscape",
     "Group": "symmetries",
     "scale_rule": "symmetries",
     "FlatgaugeError": "sharpen",

@@ -11,6 +11,7 @@ from support.cases import CASES
 from support.pages import REQUESTS, Text, full, small
 
 import flatgauge as fg
+from flatgauge.checkpoint_series import Point
 from flatgauge.errors import FlatgaugeError, OptionError
 from flatgauge.exports import Tabular, formats
 
@@ -25,10 +26,16 @@ def results() -> dict[str, Tabular]:
         "audit": fg.audit(objective, names, elements=1),
         "comparison": fg.compare([objective, other], names),
         "landscape": fg.landscape(objective, points=3),
+        "series": fg.Series(
+            [
+                Point("", f"net_{step}", step, fg.measure(one, names))
+                for step, one in enumerate((objective, other))
+            ]
+        ),
     }
 
 
-NAMES = ["report", "audit", "comparison", "landscape"]
+NAMES = ["report", "audit", "comparison", "landscape", "series"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,6 +60,14 @@ def test_data_frames_have_every_row(name, results):
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == list(results[name].rows()[0])
     assert len(frame) == len(results[name].rows())
+
+
+def test_a_data_frame_is_made_of_the_rows(monkeypatch):
+    """Whether pandas is here or not."""
+    stand_in = ModuleType("pandas")
+    stand_in.DataFrame = tuple
+    monkeypatch.setitem(sys.modules, "pandas", stand_in)
+    assert small().to_pandas() == tuple(small().rows())
 
 
 def test_without_pandas_it_says_what_to_install(monkeypatch):

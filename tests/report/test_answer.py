@@ -36,11 +36,11 @@ def test_the_trustworthy_measures_decide():
     assert trusted.endswith("Here: normalized-sharpness and fisher-rao-norm.")
     assert "The closest of these differences is 9.1 %, far more than" in confidence
     assert "other samples would change them was not measured" in confidence
-    assert otherwise.startswith("hessian-trace say otherwise")
+    assert otherwise.startswith("Otherwise by hessian-trace, which can be made")
     assert f"<h1>{headline}</h1>" in render(report)
     assert paper_sentence(report) == (
-        "“a” is flatter than “b” by normalized-sharpness 1 against 1.5 and "
-        "fisher-rao-norm 2 against 2.2 on 1,200 samples (cross-entropy, eval mode, "
+        "“a” is flatter than “b” by normalized-sharpness 1.000 against 1.500 and "
+        "fisher-rao-norm 2.000 against 2.200 on 1,200 samples (cross-entropy, eval mode, "
         "float64; flatgauge 0.1.0)."
     )
 
@@ -86,7 +86,7 @@ def test_errors_and_samples_are_told():
         (
             {"normalized_sharpness": (1, 1), "fisher_rao_norm": (2, 1)},
             "“b” is flatter, by 1 of 2 trustworthy measures; the others cannot tell.",
-            "“b” is flatter than “a” by fisher-rao-norm 1 against 2",
+            "“b” is flatter than “a” by fisher-rao-norm 1.000 against 2.000",
         ),
     ],
 )

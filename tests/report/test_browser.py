@@ -26,6 +26,8 @@ def test_the_full_page(width, tmp_path):
     for name, drawn, wide in found["plots"]:
         assert drawn > 2, name
         assert 200 < wide <= width
+    # It is drawn, and turns by the arrow keys alone.
+    assert found["surfaces"] == [[True, True, True]]
     # The answer, what it means and the numbers take three screens at most.
     assert 0 < found["above"] <= 3 * 900
     for request, one in report.measurements.items():

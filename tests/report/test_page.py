@@ -111,12 +111,15 @@ def test_hostile_strings_are_escaped(hostile):
             },
             "landscapes": [
                 {
-                    **plain["extras"]["landscapes"][0],
+                    **one,
                     "title": hostile,
-                    "labels": [hostile],
+                    "labels": [hostile] * len(one["axes"]),
                     "kind": hostile,
                     "normalize": hostile,
+                    "path": [[0.0, 0.0], [0.5, 0.5]],
+                    "names": [hostile, hostile],
                 }
+                for one in plain["extras"]["landscapes"]
             ],
             "spectrum": {**plain["extras"]["spectrum"], "message": hostile},
             "symmetries": {"dimension": 1, "text": hostile},
@@ -177,7 +180,7 @@ def test_the_headline_names_what_moved_and_what_did_not():
     del report.extras["comparison"]
     headline, sentences = verdict(report.to_dict())
     assert "Trace of the Hessian moved by a factor of 14.0" in headline
-    assert "normalized-sharpness did not move" in headline
+    assert "Rescaling did not move normalized-sharpness" in headline
     assert any("×1,024 sharper" in one for one in sentences)
     # The output scaling moved it further, but it changes the outputs.
     assert "9" not in headline
@@ -198,7 +201,7 @@ def test_the_sharpened_twin_counts_as_every_other_one():
     plain = replace(report, measurements={name: one, **report.measurements}).to_dict()
     headline, sentences = verdict(plain)
     assert f"{name} moved by a factor of 1,024" in headline
-    assert "normalized-sharpness did not move" in headline
+    assert "Rescaling did not move normalized-sharpness" in headline
     assert any(one.startswith("A twin built on purpose") for one in sentences)
     text = Text(render(plain)).text
     assert f"{name} 2.000 ✓ exact moved ×1,024" in text
@@ -223,6 +226,17 @@ def test_what_was_not_claimed_is_never_said_to_hold():
     report.extras["audit"]["rows"] = [row | {"adversarial": True}]
     text = Text(render(report.to_dict())).text
     assert "no move seen, none claimed" in text
+
+
+def test_a_trustworthy_measure_may_move_by_something_else():
+    report = full()
+    report.extras["audit"]["rows"] += [
+        audit_row(REQUESTS[1], "branch-split", False, 1.0, 1.03, "moves")
+    ]
+    text = Text(render(report.to_dict())).text
+    assert "did not move by rescaling branch-split: ×1.03" in text
+    headline = verdict(report.to_dict())[1]
+    assert any("Rescaling did not move normalized-sharpness" in one for one in headline)
 
 
 def test_logarithms_move_by_a_difference():

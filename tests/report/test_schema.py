@@ -74,6 +74,7 @@ def test_real_reports_are_as_described():
         symmetries={"dimension": group.dimension, "text": str(group)},
         accuracies={"a": 0.5, "b": 0.75},
         cautions=["The weights are random."],
+        made="Both were trained alike.",
     )
     plain = json.loads(json.dumps(report.to_dict()))
     assert check(plain) == []

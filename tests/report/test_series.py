@@ -143,3 +143,7 @@ def test_figures_for_files(report, tmp_path):
     text = (tmp_path / names[1]).read_text()
     curves = set(re.findall(r"stroke: (#\w{6}); stroke-width: 1\.5", text))
     assert len(curves) == 7
+
+
+def test_formulas_are_typeset(report):
+    assert "<math>" in page(run(report, "", 2))

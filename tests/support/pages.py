@@ -77,7 +77,7 @@ def small() -> Report:
             "measures": {
                 REQUESTS[0]: {
                     "title": "Trace of the Hessian",
-                    "formula": "Tr ∇²L(θ)",
+                    "formula": "Tr ∇²L(θ) = Σ_l inf_{σ,σ'} Σ_ij h_ij (σ_i σ'_j)² + W_ij²",
                     "reference": "Tsuzuku et al. 2019",
                     "flatter": "smaller",
                     "invariant_to": ["permutation"],
@@ -220,16 +220,27 @@ const problems = [];
 addEventListener("error", (event) => problems.push(String(event.message)));
 addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
 addEventListener("securitypolicyviolation", (e) => problems.push(e.violatedDirective));
-addEventListener("load", () => setTimeout(() => {
+let above = 0;
+addEventListener("load", () => {
   const folded = document.querySelector("details");
-  const above = folded ? Math.round(folded.getBoundingClientRect().top) : 0;
+  above = folded ? Math.round(folded.getBoundingClientRect().top) : 0;
   for (const one of document.querySelectorAll("details")) one.open = true;
+});
+addEventListener("load", () => setTimeout(() => {
   const places = [...document.querySelectorAll("[data-figure]")];
   const clipped = (one) => !one.closest(".scroll") && !one.closest("thead");
   const wide = [...document.querySelectorAll("body *")].filter((one) => clipped(one)
     && !one.closest("svg") && one.getBoundingClientRect().right > innerWidth + 1);
+  const surfaces = [...document.querySelectorAll("canvas")].map((one) => {
+    const before = one.toDataURL();
+    one.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowLeft" }));
+    const after = one.toDataURL();
+    one.dispatchEvent(new KeyboardEvent("keydown", { key: "a" }));
+    return [before.length > 5000, before !== after, after === one.toDataURL()];
+  });
   parent.postMessage({
-    problems, width: innerWidth, dark: getComputedStyle(document.body).backgroundColor,
+    problems, surfaces, width: innerWidth,
+    dark: getComputedStyle(document.body).backgroundColor,
     scroll: document.documentElement.scrollWidth,
     wide: wide.map((one) => one.tagName + "." + one.className),
     above, plots: places.map((one) => [one.dataset.figure,

@@ -152,7 +152,7 @@ def compare(
                 progress=progress,
             )
     print(measured)
-    deliver(measured.report(), settings, result=measured)
+    deliver(measured.report(), settings, loaded=True, result=measured)
 
 
 @app.command()
@@ -193,6 +193,14 @@ def landscape(
             help="Weights of another checkpoint: the line to it.", show_default=False
         ),
     ] = None,
+    path: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Weights of a run's checkpoints, again for each: their path in the plane "
+            "of its principal directions.",
+            show_default=False,
+        ),
+    ] = None,
     points: Annotated[int, typer.Option(help="Points along each axis.")] = 51,
     span: Annotated[float, typer.Option(help="How far the axes reach.")] = 1.0,
     dimensions: Annotated[int, typer.Option(help="1 or 2.")] = 1,
@@ -204,24 +212,31 @@ def landscape(
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.landscapes import landscape as run
+        from flatgauge.trajectories import trajectory
 
-        objective = build_objective(settings)
-        found = run(
-            objective,
-            normalize,
-            directions if to is None else build_objective(settings, to),
-            points,
-            span,
-            dimensions,
-            settings.seed,
-            progress,
-        )
+        if path:
+            visited = {str(one): build_objective(settings, one) for one in path}
+            objective = visited[str(path[-1])]
+            found = trajectory(visited, points, progress)
+        else:
+            objective = build_objective(settings)
+            found = run(
+                objective,
+                normalize,
+                directions if to is None else build_objective(settings, to),
+                points,
+                span,
+                dimensions,
+                settings.seed,
+                progress,
+            )
         report = _measured(objective, settings, progress)
     losses = found.losses[found.losses.isfinite()]
     print(f"{found.title}: {found.losses.numel()} points, loss {objective.value():.6g}")
     if losses.numel():
         print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
-    deliver(report.with_extras(landscapes=[found.to_dict()]), settings)
+    report = report.with_extras(landscapes=[found.to_dict()])
+    deliver(report, settings, loaded=bool(path))
 
 
 @app.command()

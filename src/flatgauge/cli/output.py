@@ -70,6 +70,7 @@ def deliver(
     status: Status | None = None,
     message: str = "",
     result: Tabular | None = None,
+    loaded: bool = False,
 ) -> None:
     """Write what was asked for; under --strict, refuse what cannot be trusted.
 
@@ -79,12 +80,15 @@ def deliver(
         status: of a result beside the report's measurements.
         message: what that status means.
         result: what tables and figures show, where the report is a part of it.
+        loaded: whether weights were loaded that `settings` do not name.
 
     Raises:
         NotConvergedError: under --strict.
     """
-    trained = settings.weights or settings.model.startswith("hf:")
-    if not trained and not {"comparison", "series"} & set(report.extras):
+    from flatgauge.cli.loading import HUGGING_FACE
+
+    folder = settings.model.startswith(HUGGING_FACE)
+    if settings.weights is None and not loaded and not folder:
         caution = UNTRAINED.format(model=settings.model)
         report = report.with_extras(cautions=[*report.cautions, caution])
         print(caution)
@@ -99,17 +103,19 @@ def deliver(
     elif settings.json is not None:
         write(report.to_json, settings.json)
     if settings.out is not None:
-        page = settings.out.suffix.lower() in PAGES
-        shown = report if page or result is None else result
-        write(saver(shown, settings.out), settings.out)
+        write(saver(report, settings.out, result), settings.out)
 
 
-def saver(result: Tabular, path: Path) -> Callable[[Path], None]:
+def saver(
+    report: Report, path: Path, result: Tabular | None = None
+) -> Callable[[Path], None]:
     """In the format that the name ends with; the page if that says nothing."""
     from flatgauge.exports import formats
 
-    known = path.suffix.lower() in formats()
-    return result.save if known else lambda one: result.save(one, ".html")
+    suffix = path.suffix.lower()
+    if suffix in PAGES or suffix not in formats():
+        return report.to_html
+    return report.save if result is None else result.save
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:

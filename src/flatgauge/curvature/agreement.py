@@ -47,6 +47,12 @@ def difference(found: Params, right: Params) -> float:
     return distance / size if size > 0 else distance
 
 
+def is_same_product(found: Params, right: Params) -> bool:
+    """Whether two ways to one product differ by rounding alone, in their own precision."""
+    coarsest = max(torch.finfo(tensor.dtype).eps for tensor in right.values())
+    return difference(found, right) <= max(SAME_PRODUCT, CANCELLED_UNITS * coarsest)
+
+
 def check_product(found: Params, right: Params, objective: Objective) -> None:
     """Raise a RuntimeError unless a product is about the right one."""
     wrong = difference(found, right)

@@ -14,6 +14,7 @@ import torch
 
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
+from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Product, SymmetricOperator
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
@@ -33,6 +34,8 @@ from flatgauge.vectors import Params, add_into, derivative_errors, first_line, s
 
 # What is lost of a product whose factors have 10 bits, as a share of the largest.
 TF32 = 2**-10
+# Bytes of all graphs together whose products are made at once: more do not fit in a cache.
+AT_ONCE = 2**26
 
 
 class CurvatureOperator(SymmetricOperator):
@@ -136,6 +139,7 @@ class Products:
         self._kept: dict[tuple[int, int], Product] = {}
         self._complete = self._full = False
         self._cuts = 1
+        self._largest = 0
 
     @property
     def replays(self) -> bool:
@@ -164,7 +168,7 @@ class Products:
         with on_device(objective.device) if self.replays else objective.isolated():
             for product in self._each():
                 with derivative_errors(self.name):
-                    images = [product(vector) for vector in vectors]
+                    images = self._images(product, vectors)
                 # Before the next batch is prepared.
                 del product
                 if not totals:
@@ -173,6 +177,17 @@ class Products:
                 for total, image in zip(totals, images, strict=True):
                     add_into(total, image, share)
         return totals
+
+    def _images(self, product: Product, vectors: list[Params]) -> list[Params]:
+        """At once where calls cost more than what they compute: on a CPU, if it is small."""
+        on_cpu = self.plan.objective.device.type == "cpu"
+        if isinstance(product, ManyProducts) and on_cpu and len(vectors) > 1:
+            together = AT_ONCE // max(self._largest, 1)
+            if together > 1 and all(one.keys() == vectors[0].keys() for one in vectors):
+                starts = range(0, len(vectors), together)
+                groups = [vectors[start : start + together] for start in starts]
+                return [image for group in groups for image in product.many(group)]
+        return [product(vector) for vector in vectors]
 
     def _each(self) -> Iterator[Product]:
         """The product of each piece of each batch."""
@@ -195,6 +210,7 @@ class Products:
         route.open(objective)
         with kept_bytes(objective.device) as saved, derivative_errors(self.name):
             product = route.prepare(objective, piece)
+        self._largest = max(self._largest, saved.total)
         last = len(self._kept) + 1 == objective.batch_count * self._cuts
         # Beside all but the last one there must be room for the work of another.
         fits = saved.total * (1 if last else 2) <= self._room

@@ -34,7 +34,8 @@ def compared(report: Plain) -> list[str]:
         none = "No trustworthy measure" if count else "No measure that is trustworthy"
         return [
             f"{none} tells the checkpoints apart.",
-            f"{TRUSTWORTHY} {_named(report, others)} do, but rescaling can turn that round.",
+            f"{TRUSTWORTHY} Others can, and rescaling turns that round: "
+            f"{_named(report, others)}.",
         ]
     votes = Counter(row["flatter"] for row in solid)
     winner, most = votes.most_common(1)[0]
@@ -49,8 +50,8 @@ def compared(report: Plain) -> list[str]:
     against = [row for row in others if row["flatter"] != winner]
     if against:
         sentences.append(
-            f"{_named(report, against)} say otherwise, and can be made to say anything: "
-            "the same functions with rescaled parameters have other values."
+            f"Otherwise by {_named(report, against)}, which can be made to say anything: the "
+            "same functions with rescaled parameters have other values."
         )
     return sentences
 

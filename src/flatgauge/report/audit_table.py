@@ -17,8 +17,9 @@ def movements(report: Plain) -> dict[str, dict[str, Any]]:
 
     All rows count whose twins have the same outputs, those of the twin that was made
     sharper on purpose among them; `text` is the farthest move. `claimed` says whether a
-    measure claims more than permutations, and every rescaling that was tried; `tried`
-    whether it was measured on the twin made on purpose.
+    measure claims more than permutations, and every rescaling that was tried; `held` that
+    no rescaling moved it, though `by`, something else, did; `tried` whether it was measured
+    on the twin made on purpose.
     """
     audit = report["extras"].get("audit") or {}
     found: dict[str, dict[str, Any]] = {}
@@ -30,6 +31,7 @@ def movements(report: Plain) -> dict[str, dict[str, Any]]:
             {
                 "size": 0.0,
                 "text": "",
+                "by": "",
                 "bad": False,
                 "tried": False,
                 "claims": set(),
@@ -42,11 +44,15 @@ def movements(report: Plain) -> dict[str, dict[str, Any]]:
             best["bad"] |= row["verdict"] == Verdict.VIOLATED
             if spread(row) > best["size"]:
                 best["size"], best["text"] = spread(row), shown_change(row)
+                best["by"] = kind_label(
+                    row["kind"], True, row.get("adversarial", False)
+                )
     for best in found.values():
         best["moved"] = best["size"] > 0
         best["claimed"] = bool(best["claims"] - {Kind.PERMUTATION}) and not (
             best["free"] & set(RESCALINGS)
         )
+        best["held"] = best["claimed"] and not best["bad"]
     return found
 
 

@@ -221,7 +221,11 @@ def _contour(axes: Axes, trace: Mapping[str, Any], width: int) -> None:
     norm = BoundaryNorm(levels, colors.N, clip=True)
     filled = axes.contourf(x, y, masked, levels=levels, cmap=colors, norm=norm)
     axes.contour(x, y, masked, levels=levels, colors=ROLES["ink"], linewidths=0.5)
-    bar = axes.figure.colorbar(filled, ax=axes, format=_tick, aspect=30, pad=0.02)
+    shown = list(levels)[:: max(1, len(levels) // 8)]
+    bar = axes.figure.colorbar(
+        filled, ax=axes, format=_tick, ticks=shown, aspect=30, pad=0.02
+    )
+    bar.minorticks_off()
     bar.outline.set_visible(False)
     bar.ax.tick_params(color=ROLES["line"], labelcolor=ROLES["ink"])
     bar.set_label("loss", color=ROLES["muted"])

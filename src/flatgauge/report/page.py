@@ -10,12 +10,12 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.report.answer import paper_sentence
 from flatgauge.report.audit_table import audit_matrix
 from flatgauge.report.drawing import NARROW, svg
-from flatgauge.report.figures import figures, landscape_groups
+from flatgauge.report.figures import figures
 from flatgauge.report.formatting import factor, number, shorten
 from flatgauge.report.layers import layer_bars
-from flatgauge.report.mathml import mathml
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
 from flatgauge.report.series import series_content
+from flatgauge.report.slices import landscape_groups, surfaces
 from flatgauge.report.verdict import verdict
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind
@@ -47,6 +47,7 @@ def render(report: Plain) -> str:
         .render(
             **_content(report),
             figures=_drawn(report),
+            surfaces=surfaces(report["extras"].get("landscapes") or []),
             style=_read("style.css"),
             script=_read("script.js"),
         )
@@ -88,9 +89,7 @@ def _content(report: Plain) -> dict[str, Any]:
         "symmetries": extras.get("symmetries"),
         "convergence": convergence(report),
         "provenance": provenance(report),
-        "catalogue": [
-            {**one, "typeset": mathml(one["formula"])} for one in known.values()
-        ],
+        "catalogue": list(known.values()),
         "kinds": {kind: kind.text for kind in Kind if kind in seen},
     }
 

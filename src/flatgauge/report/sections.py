@@ -6,6 +6,7 @@ from typing import Any
 
 from flatgauge.report.audit_table import movements
 from flatgauge.report.formatting import number, shorten
+from flatgauge.report.mathml import mathml
 from flatgauge.results import Measurement, Plain, Report
 
 CONVERGENCE = {
@@ -49,7 +50,8 @@ def catalogue(report: Plain) -> dict[str, dict[str, Any]]:
             entry.update(
                 title=_title(about.get("title"), request),
                 named=bool(about.get("title")),
-                formula=about.get("formula", ""),
+                formula=(formula := about.get("formula", "")),
+                typeset=mathml(formula),
                 reference=about.get("reference", ""),
                 flatter=about.get("flatter", ""),
                 logarithmic=about.get("logarithmic", False),

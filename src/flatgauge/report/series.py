@@ -7,7 +7,6 @@ from typing import Any
 
 from flatgauge.measurements import Provenance
 from flatgauge.report.formatting import finite, listed
-from flatgauge.report.mathml import mathml
 from flatgauge.report.multiples import axis_name, multiple, plain_values, shade
 from flatgauge.report.sections import catalogue
 from flatgauge.results import Plain
@@ -51,9 +50,7 @@ def series_content(report: Plain) -> dict[str, Any]:
             for point in points
         ],
         "failures": series["failures"],
-        "catalogue": [
-            {**one, "typeset": mathml(one["formula"])} for one in known.values()
-        ],
+        "catalogue": list(known.values()),
     }
 
 

@@ -44,10 +44,10 @@ def _audit(report: Plain) -> list[str]:
             "of ours; please report it."
         ]
     moved = movements(report)
-    still = [
-        request for request, one in moved.items() if one["claimed"] and not one["moved"]
+    still = [request for request, one in moved.items() if one["held"]]
+    movers = [
+        request for request, one in moved.items() if one["moved"] and not one["held"]
     ]
-    movers = [request for request, one in moved.items() if one["moved"]]
     sentences = []
     if movers:
         top = max(movers, key=lambda request: moved[request]["size"])
@@ -55,7 +55,7 @@ def _audit(report: Plain) -> list[str]:
         sentence = f"Same outputs, other parameters: {_title(report, top)} moved {much}"
         if still:
             others = f" and {len(still) - 1} more" if len(still) > 1 else ""
-            sentence += f". {_title(report, still[0])}{others} did not move"
+            sentence += f". Rescaling did not move {_title(report, still[0])}{others}"
         sentences.append(sentence + ".")
     if moved and not movers:
         sentences.append(
@@ -64,6 +64,9 @@ def _audit(report: Plain) -> list[str]:
         )
     if audit.get("untried"):
         sentences.append(f"Random elements alone were tried: {audit['untried']}.")
+    if report["extras"].get("comparison"):
+        # The answer stands above; the audit's own section tells of the twin.
+        return sentences
     return [*sentences, *_sharpened(audit.get("sharpened"))]
 
 

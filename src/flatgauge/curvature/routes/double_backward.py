@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import final
+
 import torch
 
+from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -33,20 +36,37 @@ class DoubleBackward(Route):
         slopes = gradient_of(total, point, create_graph=True)
         check_twice_differentiable(slopes.values())
         curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
+        return GradientGraph(point, curved)
 
-        def product(vector: Params) -> Params:
-            own = {name: leaf for name, leaf in point.items() if name in vector}
-            pulled = [name for name in curved if name in vector]
-            if not pulled:
-                return zeros_like(own)
-            images = torch.autograd.grad(
-                [curved[name] for name in pulled],
-                list(own.values()),
-                [vector[name] for name in pulled],
-                retain_graph=True,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-            return dict(zip(own, images, strict=True))
 
-        return product
+@final
+class GradientGraph(ManyProducts):
+    """v ↦ ∂⟨∇L, v⟩/∂θ, from the graph of ∇L.
+
+    Args:
+        point: θ, as leaves.
+        curved: the parts of ∇L that depend on θ.
+    """
+
+    def __init__(self, point: Params, curved: Params):
+        self.point, self.curved = point, curved
+
+    def pulled(self, vector: Params, *, together: bool) -> Params:
+        """One backward through the graph."""
+        own = {name: leaf for name, leaf in self.point.items() if name in vector}
+        pulled = [name for name in self.curved if name in vector]
+        if not pulled:
+            return zeros_like(vector)
+        images = torch.autograd.grad(
+            [self.curved[name] for name in pulled],
+            list(own.values()),
+            [vector[name] for name in pulled],
+            retain_graph=True,
+            allow_unused=True,
+            is_grads_batched=together,
+        )
+        # What is not reached is 0; torch would make one zero for all of the vectors.
+        return {
+            name: torch.zeros_like(vector[name]) if image is None else image
+            for name, image in zip(own, images, strict=True)
+        }
