@@ -352,6 +352,7 @@ def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
         times = {one: one.stat().st_mtime_ns for one in stored.iterdir()}
         assert len(times) == 4
         assert "4 checkpoints of one run" in (tmp_path / "page.html").read_text()
+        assert "No --weights were given" not in capsys.readouterr().out
         if places == ["ck"]:
             before = times
     assert times == before
@@ -368,7 +369,7 @@ def test_tables_have_every_checkpoint(net, tmp_path):
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines] == ["step", "10", "20", "30"]
     assert main([*command, "ck", "--out", "a.tex"]) == 0
-    assert "Checkpoint" in (tmp_path / "a.tex").read_text()
+    assert "First" in (tmp_path / "a.tex").read_text()
     named = [f"one={paths[0]}", f"two={paths[1]}"]
     assert main([*command, *named, "--out", "b.tex"]) == 0
     text = (tmp_path / "b.tex").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,17 @@ from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
 from flatgauge.run import measure
 from flatgauge.tables import html_table, table
-from flatgauge.twins import families
+from flatgauge.twins import allowed_rounding, families
 from flatgauge.vocabulary import Kind, Verdict, kind_label
 
 # By how much measures may move where outputs of exact twins do, and the most of it.
 AMPLIFIED, COARSEST = 1e4, 1e-3
 # Factors of the entries of one tensor that are the same up to rounding.
 SAME_FACTOR = 1e-4
+NO_SCALING = (
+    "output-scale was left out: no tensors were found that multiply all scores by one "
+    "factor."
+)
 LEFT_OUT = "no twin was made sharper on purpose, since sharpen_by= is None"
 
 
@@ -38,6 +42,7 @@ class Audit(Tabular):
     relative change of the outputs, by kind: rounding for symmetries of the function, and
     what it is for output scalings. `sharpened` is the twin that was made sharper on
     purpose; where there is none, `untried` says why, and what was not seen to move might.
+    `left_out` says which kinds have no twins here, and why.
     """
 
     base: Report
@@ -45,6 +50,7 @@ class Audit(Tabular):
     function_change: dict[str, float]
     sharpened: dict[str, Any] | None = None
     untried: str = ""
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def report(self) -> Report:
@@ -67,6 +73,7 @@ class Audit(Tabular):
             "function_change": self.function_change,
             "sharpened": self.sharpened,
             "untried": self.untried,
+            "left_out": self.left_out,
         }
 
     def whole(self) -> dict[str, Any]:
@@ -85,10 +92,10 @@ class Audit(Tabular):
         return ("Measure", "Symmetry", "Verdict"), self._cells()
 
     def __str__(self) -> str:
-        return "\n".join(filter(None, [table(self._head, self._cells()), self._twin()]))
+        return "\n".join([table(self._head, self._cells()), *self._notes()])
 
     def _repr_html_(self) -> str:
-        return html_table(self._head, self._cells(), self._twin())
+        return html_table(self._head, self._cells(), " ".join(self._notes()))
 
     @property
     def _head(self) -> tuple[str, ...]:
@@ -96,6 +103,9 @@ class Audit(Tabular):
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [(row.measure, row.label, row.text) for row in self.audit_rows]
+
+    def _notes(self) -> list[str]:
+        return [self._twin(), *self.left_out]
 
     def _twin(self) -> str:
         if self.sharpened is None:
@@ -139,6 +149,7 @@ def audit(
     """
     asked = asked_for(requests)
     known = families(objective)
+    scored = objective.loss.classification
     partly = {family.kind for family in known if not family.complete}
     moved = [
         family.twin(seed + index, spread)
@@ -155,9 +166,13 @@ def audit(
     base = run(objective, "base", 0)
     drift: dict[tuple[str, str, bool], list[Measurement]] = defaultdict(list)
     change: dict[str, float] = defaultdict(float)
+    missed: dict[tuple[str, bool], float] = {}
     for index, twin in enumerate(moved):
         label = kind_label(twin.kind, twin.exact)
         change[label] = max(change[label], twin.change)
+        if twin.exact and not twin.holds:
+            worst = missed.get((twin.kind, twin.exact), 0.0)
+            missed[twin.kind, twin.exact] = max(worst, twin.miss)
         report = run(twin.objective, label, index + 1)
         for request, found in report.measurements.items():
             drift[request, twin.kind, twin.exact].append(found)
@@ -167,7 +182,12 @@ def audit(
     tolerance = _tolerance(base, coarse)
     rows = [
         judge(
-            Case(request, kind, exact, kind in partly), base[request], found, tolerance
+            Case(
+                request, kind, exact, kind in partly, missed=missed.get((kind, exact))
+            ),
+            base[request],
+            found,
+            tolerance,
         )
         for (request, kind, exact), found in drift.items()
     ]
@@ -183,9 +203,11 @@ def audit(
             twin = _described(found, sharpen_by, base, report)
             kind = _kind(objective, found.objective)
             tolerance = _tolerance(base, max(coarse, found.output_change))
+            off = found.output_change > allowed_rounding(objective)
+            missed_by = found.output_change if off else None
             rows += [
                 judge(
-                    Case(request, kind, True, False, True),
+                    Case(request, kind, True, False, True, missed_by),
                     base[request],
                     [one],
                     tolerance,
@@ -195,7 +217,9 @@ def audit(
     rows.sort(
         key=lambda r: (asked.index(r.measure), r.kind, not r.exact, r.adversarial)
     )
-    return Audit(base, rows, dict(change), twin, untried)
+    kinds = {family.kind for family in known}
+    left_out = [] if Kind.OUTPUT_SCALE in kinds or not scored else [NO_SCALING]
+    return Audit(base, rows, dict(change), twin, untried, left_out)
 
 
 def _tolerance(base: Report, coarse: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -23,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils.data import DataLoader
 
+from flatgauge.composed import composed_kernels
 from flatgauge.errors import ModelError
 from flatgauge.nested import tensors_in
 from flatgauge.vectors import graph_nodes
@@ -73,6 +75,10 @@ def private_copy(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             # The same gradients, laid out in another way, which has no second ones.
             module.sparse = False
+        # Fake quantization looks for its ranges at every call, in evaluation mode, too.
+        disable: Any = getattr(module, "disable_observer", None)
+        if callable(disable):
+            disable()
     return twin
 
 
@@ -116,6 +122,9 @@ def isolated(
     Activation checkpointing is off: its recomputation would read other parameters than
     those of the pass, and the reentrant one knows no second derivatives.
 
+    What was compiled runs as it was written, since compiled code has first derivatives
+    only, and functions without second derivatives are replaced (`flatgauge.composed`).
+
     Derivatives are on inside, whatever the caller's context; all is put back at the end.
 
     Args:
@@ -134,6 +143,8 @@ def isolated(
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         stack.enter_context(attention_fast_path_off())
         stack.enter_context(_checkpointing_off())
+        stack.enter_context(composed_kernels())
+        stack.enter_context(_compilation_off())
         stack.enter_context(on_device(device))
         stack.enter_context(precision(device, tf32))
         if recurrent:
@@ -213,6 +224,13 @@ def _fused_kernels_off() -> Iterator[None]:
     finally:
         torch.backends.cudnn.enabled = cudnn
         torch._C._set_mkldnn_enabled(mkldnn)
+
+
+def _compilation_off() -> AbstractContextManager[object]:
+    """Nothing where torch's compiler was never loaded."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 @contextmanager

@@ -50,13 +50,18 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class Case:
-    """What a row is about; `partly` where there may be more of its kind."""
+    """What a row is about.
+
+    `partly` where there may be more of its kind; `missed` is how far the outputs of a
+    twin are from what its kind says, where that is more than rounding.
+    """
 
     request: str
     kind: str
     exact: bool
     partly: bool
     adversarial: bool = False
+    missed: float | None = None
 
 
 def judge(
@@ -85,6 +90,9 @@ def judge(
         what = case.request, case.kind, claimed, case.exact
         return AuditRow(*what, low, high, verdict, text, change, case.adversarial)
 
+    if case.missed is not None:
+        reason = f"the twin's outputs are off by {case.missed:.0e}"
+        return row(Verdict.NOT_JUDGED, f"not judged ({reason})")
     values = [one.value for one in moved if one.value is not None]
     if base.value is None or len(values) < len(moved):
         assert doubtful is not None

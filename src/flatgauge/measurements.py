@@ -15,7 +15,13 @@ from flatgauge.errors import FlatgaugeError
 from flatgauge.tables import format_value, rounded
 from flatgauge.vocabulary import Status
 
-ROUNDING = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2}
+ROUNDING = {
+    "float64": 1e-9,
+    "float32": 1e-3,
+    "tf32": 1e-2,
+    "float16": 1e-2,
+    "bfloat16": 1e-1,
+}
 """The relative difference that rounding alone makes between equal networks: other batches,
 another order of sums, twins along a symmetry."""
 
@@ -53,6 +59,9 @@ class Provenance:
     `data` is a fingerprint of the samples (`flatgauge.fingerprints`), "" in files of
     before it; `precision` is that of float32 products, "ieee" or "tf32"; `processes`
     measured it together.
+
+    `computed_in` is the coarsest floating type that the network computes in, where that
+    is coarser than its parameters' `dtype`, else "".
     """
 
     flatgauge: str
@@ -76,11 +85,13 @@ class Provenance:
     data: str = ""
     precision: str = "ieee"
     processes: int = 1
+    computed_in: str = ""
 
     def sentence(self) -> str:
         """What a number was measured on and with, as a paper says it."""
         data = f" (fingerprint {self.data})" if self.data else ""
         products = ", TF32 products" if self.precision == "tf32" else ""
+        products += f", in parts {self.computed_in}" if self.computed_in else ""
         return (
             f"Flatness of {self.model} ({self.parameters:,} parameters, {self.loss} "
             f"{self.loss_value:.4g}) on {self.samples:,} samples{data}, {self.mode} mode, "
@@ -92,7 +103,9 @@ class Provenance:
     @property
     def rounding(self) -> float:
         """The share of a number that rounding may change, when it is computed alike."""
-        return ROUNDING["tf32" if self.precision == "tf32" else self.dtype]
+        tf32 = self.precision == "tf32"
+        types = ["tf32" if tf32 else self.dtype, self.computed_in or self.dtype]
+        return max(ROUNDING[one] for one in types)
 
 
 @dataclass(frozen=True)

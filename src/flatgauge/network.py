@@ -63,6 +63,8 @@ class Network:
         self._one_for_all = wrapped and model.broadcast_buffers
         if wrapped:
             model = model.module
+        # What torch.compile was given.
+        model = getattr(model, "_orig_mod", model)
         for name, module in model.named_modules():
             if isinstance(module, torch.jit.ScriptModule):
                 what = f"'{name}' in model=" if name else "model="

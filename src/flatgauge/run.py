@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flatgauge.curvature.own_precision import own_precision
 from flatgauge.deadline import OutOfTime
 from flatgauge.durations import budget_seconds
 from flatgauge.errors import (
@@ -201,7 +202,7 @@ def _measure_one(
         measure=info.name,
         value=outcome.value,
         status=outcome.status,
-        message=outcome.message,
+        message=f"{outcome.message} {_own_rounding(outcome, work.objective)}".strip(),
         uncertainty=outcome.uncertainty,
         details=plain(outcome.details),
         options=plain(options),
@@ -209,6 +210,15 @@ def _measure_one(
         cost=cost,
         provenance=provenance,
     )
+
+
+def _own_rounding(outcome: Outcome, objective: Objective) -> str:
+    """What an exact number says of a network that rounds by itself."""
+    coarsest = own_precision(objective)
+    if outcome.status is not Status.EXACT or coarsest == objective.dtype:
+        return ""
+    name, eps = str(coarsest).removeprefix("torch."), torch.finfo(coarsest).eps
+    return f"Exact up to the network's own rounding of {eps:.0e}: it computes parts in {name}."
 
 
 def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Outcome:
@@ -265,7 +275,14 @@ def describe(objective: Objective, seed: int) -> Provenance:
         processes=objective.ranks.count,
         data=data_fingerprint(objective),
         precision=objective.precision,
+        computed_in=_computed_in(objective),
     )
+
+
+def _computed_in(objective: Objective) -> str:
+    """The coarsest floating type of the network, where its parameters are finer."""
+    coarsest = own_precision(objective)
+    return "" if coarsest == objective.dtype else str(coarsest).removeprefix("torch.")
 
 
 @once_per_network

@@ -7,14 +7,15 @@ outputs is measured, never assumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from flatgauge.curvature.output_layer import output_layer
+from flatgauge.curvature.output_layer import first_scores, output_layer, output_scaling
+from flatgauge.curvature.own_precision import own_precision
 from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.symmetry import Group, symmetries
@@ -28,6 +29,7 @@ from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
 from flatgauge.symmetry.maps.output import Axes, scale_output, shift_output
 from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
+from flatgauge.symmetry.verify import allowed_change
 from flatgauge.vectors import generator
 from flatgauge.vocabulary import Kind
 
@@ -39,13 +41,26 @@ class Twin:
     """An objective moved along one element of a kind of symmetry.
 
     `exact` is False for rescalings that hold only up to the eps of a normalization
-    layer; `change` is the relative change of the outputs on the first batch.
+    layer; `change` is the relative change of the outputs on the first batch, and `miss`
+    how much of it is not what the kind says: all of it, but for shifts and scalings of
+    the outputs.
     """
 
     kind: str
     exact: bool
     objective: Objective
     change: float
+    miss: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is a twin of its kind, as precisely as the network computes."""
+        return self.miss <= allowed_rounding(self.objective)
+
+
+def allowed_rounding(objective: Objective) -> float:
+    """The relative change of the outputs between twins that is rounding."""
+    return allowed_change(rounded=own_precision(objective) != torch.float64)
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,20 @@ class Family:
         moved = self.move(seed, spread)
         before, after = first_outputs(self.original), first_outputs(moved)
         change = float((after - before).norm() / before.norm())
-        return Twin(self.kind, self.exact, moved, change)
+        miss = _beside(self.kind, self.original, moved)
+        return Twin(self.kind, self.exact, moved, change, miss)
+
+
+def _beside(kind: str, before: Objective, after: Objective) -> float:
+    """The relative change of the outputs that is not of this kind."""
+    outputs = kind in (Kind.OUTPUT_SHIFT, Kind.OUTPUT_SCALE)
+    old, new = map(first_scores if outputs else first_outputs, (before, after))
+    change = new - old
+    if kind == Kind.OUTPUT_SCALE:
+        change = change - (change * old).sum() / old.square().sum() * old
+    if kind == Kind.OUTPUT_SHIFT:
+        change = change - change.mean(1, keepdim=True)
+    return float(change.norm() / old.norm())
 
 
 def families(objective: Objective) -> list[Family]:
@@ -76,7 +104,9 @@ def families(objective: Objective) -> list[Family]:
     def offer(kind: str, move: Move, exact: bool = True, complete: bool = True) -> None:
         found.append(Family(kind, exact, objective, move, complete))
 
-    group = symmetries(objective, batchnorm="eps-corrected")
+    # Corrected running statistics are not looked at in train mode.
+    train = objective.network.mode == "train"
+    group = symmetries(objective, batchnorm="joint" if train else "eps-corrected")
     for kind in group.kinds:
         offer(kind, partial(_rescaled, objective, group, kind), complete=group.complete)
     joint = symmetries(objective, batchnorm="joint")
@@ -95,7 +125,9 @@ def families(objective: Objective) -> list[Family]:
     axes = output_layer(objective)
     if axes:
         offer(Kind.OUTPUT_SHIFT, partial(_shifted, objective, axes))
-        offer(Kind.OUTPUT_SCALE, partial(_scaled, objective, axes))
+    scaling = output_scaling(objective)
+    if scaling:
+        offer(Kind.OUTPUT_SCALE, partial(_scaled, objective, scaling))
     return found
 
 
@@ -144,10 +176,12 @@ def _shifted(objective: Objective, axes: Axes, seed: int, spread: float) -> Obje
     return objective.at(shift_output(params, axes, steps))
 
 
-def _scaled(objective: Objective, axes: Axes, seed: int, spread: float) -> Objective:
+def _scaled(
+    objective: Objective, names: Sequence[str], seed: int, spread: float
+) -> Objective:
     draw = torch.randn((), generator=generator(seed), dtype=torch.float64)
     factor = float(torch.exp(spread * draw))
-    return objective.at(scale_output(objective.parameters, axes, factor))
+    return objective.at(scale_output(objective.parameters, names, factor))
 
 
 def _split(objective: Objective, seed: int, _: float) -> Objective:

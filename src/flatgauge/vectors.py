@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from flatgauge.errors import (
+    FlatgaugeError,
     ModelError,
     NonFiniteError,
     OutOfMemoryError,
@@ -195,10 +196,12 @@ def check_twice_differentiable(slopes: Iterable[Tensor]) -> None:
 
 @contextmanager
 def derivative_errors(what: str) -> Iterator[None]:
-    """Turn torch's errors about missing derivatives into a sentence."""
+    """Turn errors of torch, or of a model's own backward, into a sentence."""
     try:
         yield
-    except RuntimeError as error:
+    except FlatgaugeError:
+        raise
+    except Exception as error:
         # On a CPU it has no type of its own.
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
             raise OutOfMemoryError(

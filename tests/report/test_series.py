@@ -132,6 +132,10 @@ def test_the_page_is_small_and_complete(report):
     assert "src=" not in text
 
 
+def test_formulas_are_typeset(report):
+    assert "<math>" in page(run(report, "", 2))
+
+
 def test_figures_for_files(report, tmp_path):
     points = [point for i in range(7) for point in run(report, f"run {i}", 3)]
     fg.Series(points).save(tmp_path / "a.svg")
@@ -143,7 +147,3 @@ def test_figures_for_files(report, tmp_path):
     text = (tmp_path / names[1]).read_text()
     curves = set(re.findall(r"stroke: (#\w{6}); stroke-width: 1\.5", text))
     assert len(curves) == 7
-
-
-def test_formulas_are_typeset(report):
-    assert "<math>" in page(run(report, "", 2))

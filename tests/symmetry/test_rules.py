@@ -94,6 +94,8 @@ ROWS = {
     "flip": (lambda h: h.flip(-1), 8, 8),
     "roll": (lambda h: h.roll(3, -1), 8, 8),
     "chunks": (lambda h: torch.cat(h.chunk(2, -1)[::-1], -1), 8, 8),
+    "an empty part": (lambda h: torch.cat([h[..., :8], h[..., 8:]], -1), 8, 8),
+    "empty parts": (lambda h: h + torch.cat([h[..., 8:], h[..., 8:]], -1).sum(), 8, 8),
     "unbind": (lambda h: torch.stack(h.unbind(-1)[::-1], -1), 8, 8),
     "repeat": (lambda h: h.repeat(1, 1, 2), 16, 8),
     "interleave": (lambda h: h.repeat_interleave(2, dim=-1), 16, 8),

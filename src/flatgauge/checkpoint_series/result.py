@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from flatgauge.exports import Tabular
-from flatgauge.results import Measurement, Report
+from flatgauge.results import Measurement, Report, measured_with
 from flatgauge.tables import html_table, table
 
 MARKS = "▁▂▃▄▅▆▇█"
@@ -90,22 +90,17 @@ class Series(Tabular):
 
     def sentence(self) -> str:
         """What was measured, on what and with what, as a paper says it."""
-        last = self.points[-1].report.sentence()
-        return f"{self._count()}; the last one: {last}"
+        last = self.points[-1].report
+        measured = f"{last.provenance.sentence()} {measured_with(last)}"
+        return f"{self._count()}, the last of which is described. {measured}"
 
     def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """A row for each checkpoint, a column for each measure."""
-        named = bool(self._run_column)
+        """The first and the last checkpoint of each run."""
         cells = [
-            (
-                *((point.run,) if named else ()),
-                point.name if point.step is None else f"{point.step:,}",
-                *(point.report[request].quoted for request in self.measures),
-            )
-            for point in self.points
+            (request, *named, *(one.report[request].quoted for one in ends))
+            for request, named, ends in self._ends()
         ]
-        head = (*(("Run",) if named else ()), "Checkpoint", *self.measures)
-        return head, cells
+        return ("Measure", *self._run_column, "First", "Last"), cells
 
     def __str__(self) -> str:
         facts = self.points[-1].report.provenance
@@ -132,15 +127,24 @@ class Series(Tabular):
     def _head(self) -> tuple[str, ...]:
         return ("measure", *self._run_column, "first", "last", "course")
 
+    def _ends(self) -> list[tuple[str, tuple[str, ...], tuple[Point, Point]]]:
+        """Each measure of each run, the run's name, its first and its last checkpoint."""
+        return [
+            (request, (run,) if run else (), (self.of(run)[0], self.of(run)[-1]))
+            for request in self.measures
+            for run in self.runs
+        ]
+
     def _cells(self) -> list[tuple[str, ...]]:
-        cells = []
-        for request in self.measures:
-            for run in self.runs:
-                found = [point.report[request] for point in self.of(run)]
-                named = (run,) if run else ()
-                ends = (_short(found[0]), _short(found[-1]))
-                cells.append((request, *named, *ends, _course(found)))
-        return cells
+        return [
+            (
+                request,
+                *named,
+                *(_short(one.report[request]) for one in ends),
+                _course([p.report[request] for p in self.of(ends[0].run)]),
+            )
+            for request, named, ends in self._ends()
+        ]
 
 
 def _plain(found: Measurement) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def compare(
                 progress=progress,
             )
     print(measured)
-    deliver(measured.report(), settings, loaded=True, result=measured)
+    deliver(measured.report(), settings, result=measured)
 
 
 @app.command()

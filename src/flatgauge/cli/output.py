@@ -85,10 +85,8 @@ def deliver(
     Raises:
         NotConvergedError: under --strict.
     """
-    from flatgauge.cli.loading import HUGGING_FACE
-
-    folder = settings.model.startswith(HUGGING_FACE)
-    if settings.weights is None and not loaded and not folder:
+    trained = loaded or settings.weights or settings.model.startswith("hf:")
+    if not trained and not {"comparison", "series"} & set(report.extras):
         caution = UNTRAINED.format(model=settings.model)
         report = report.with_extras(cautions=[*report.cautions, caution])
         print(caution)

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from flatgauge.curvature.own_precision import own_precision
 from flatgauge.objective import Objective
 from flatgauge.vectors import Params, add, norm
 
@@ -16,17 +17,20 @@ SAME_PRODUCT = 1e-9
 # Units in the last place of the largest entry that rounding may add to any other: sums
 # of many terms of its size, some of which cancel.
 CANCELLED_UNITS = 1e3
+# The same of factors with 10 bits or less.
+COARSE_PRODUCT = 0.05
 
 
 def working_rounding(objective: Objective, in_double: float = 1e-7) -> float:
-    """The share of a result that rounding may change in the working precision.
+    """The share of a result that rounding may change, as precisely as the network works.
 
     It is some ten thousand units in the last place of float32, and fifty of the 10 bits
     of TF32, so that it only shows what is wrong altogether.
     """
     if objective.precision == "tf32":
-        return 0.05
-    return {torch.float64: in_double, torch.float32: 1e-3}[objective.dtype]
+        return COARSE_PRODUCT
+    allowed = {torch.float64: in_double, torch.float32: 1e-3}
+    return allowed.get(own_precision(objective), COARSE_PRODUCT)
 
 
 def is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:

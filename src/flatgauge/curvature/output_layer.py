@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from flatgauge.curvature.own_precision import own_precision
 from flatgauge.data import Batch
-from flatgauge.losses import RowLoss
+from flatgauge.losses import RowLoss, row_loss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
 
 # A tensor and one of its dimensions.
 Place = tuple[str, int]
+# What is tried on tensors that may multiply the scores.
+FACTOR = 1.5
 
 
 @once
@@ -55,6 +58,41 @@ def output_layer(objective: Objective) -> dict[str, int]:
     }
 
 
+@once
+def output_scaling(objective: Objective) -> list[str]:
+    """Tensors that multiply all class scores by a factor, if they are multiplied by it.
+
+    Found by trying on the first batch: the output layer; with one more tensor, such as
+    the lengths of a weight norm; with all tensors of one more module, such as the norm
+    before a tied head. Empty where none of them does it.
+    """
+    loss = objective.loss
+    if not isinstance(loss, RowLoss) or not loss.classification:
+        return []
+    layer, scores = list(output_layer(objective)), first_scores(objective)
+    others = [name for name in objective.parameters if name not in layer]
+    modules: dict[str, list[str]] = {}
+    for name in others:
+        modules.setdefault(name.rpartition(".")[0], []).append(name)
+    more = [[], *([name] for name in reversed(others)), *reversed(modules.values())]
+    noise = 1e3 * torch.finfo(own_precision(objective)).eps * float(scores.norm())
+    for names in ([*layer, *some] for some in more):
+        scaled = {name: FACTOR * objective.parameters[name] for name in names}
+        moved = objective.at({**objective.parameters, **scaled})
+        if names and float((first_scores(moved) - FACTOR * scores).norm()) <= noise:
+            return names
+    return []
+
+
+def first_scores(objective: Objective) -> Tensor:
+    """The class scores of the rows of the first batch, [M, K], without derivatives."""
+    loss = row_loss(objective.loss, "class scores need")
+    with objective.isolated(), torch.no_grad():
+        batch = objective.first_batch()
+        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
+    return rows.outputs.double()
+
+
 def _change(
     objective: Objective,
     loss: RowLoss,
@@ -75,6 +113,6 @@ def _change(
     rows = loss.rows(*objective.evaluate({**objective.parameters, name: moved}, batch))
     change = rows.outputs - scores
     uneven = float((change - change.mean(1, keepdim=True)).norm())
-    noise = 1e3 * torch.finfo(tensor.dtype).eps
+    noise = 1e3 * torch.finfo(own_precision(objective)).eps
     rounding = noise * max(float(change.norm()), float(scores.norm()))
     return float(change.norm()) > rounding, uneven <= rounding

@@ -15,7 +15,8 @@ import torch
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
 from flatgauge.curvature.many import ManyProducts
-from flatgauge.curvature.operator import Product, SymmetricOperator
+from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
+from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
@@ -82,9 +83,10 @@ class CurvatureOperator(SymmetricOperator):
 
     @property
     def rounding(self) -> float:
-        """That of the loss, too; TF32 keeps 10 bits of the factors, whatever v has."""
+        """That of the loss and of the network, too; TF32 keeps 10 bits of the factors."""
         objective = self.objective
-        finest = max(super().rounding, objective.loss.rounding)
+        own = rounding_of(own_precision(objective))
+        finest = max(super().rounding, objective.loss.rounding, own)
         coarse = objective.precision == "tf32" and objective.device.type == "cuda"
         if coarse and objective.dtype == torch.float32:
             return max(finest, TF32)

@@ -205,7 +205,8 @@ class Shares:
             weights.index_add_(1, rows.samples, shares)
             for tap, slope in zip(taps, slopes, strict=True):
                 if slope is not None:
-                    tap.add(slope.detach(), weights)
+                    # Outputs may be coarser than what they were computed from.
+                    tap.add(slope.detach(), weights.to(slope.dtype))
 
     def _split(self, signs: Tensor) -> Tensor:
         """Weights of the positive and, where there is one, of the negative part."""

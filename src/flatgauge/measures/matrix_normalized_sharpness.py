@@ -53,10 +53,16 @@ def matrix_normalized_sharpness(
     found = traces.root_sum(norms)
     message = traces.message
     if found.vanishing:
+        remedy = (
+            "told from zero, and the uncertainty holds what their roots may be: raise "
+            "probes="
+            if traces.samples
+            else "told from zero by rounding and count as 0; the error bound holds what "
+            "their roots may be"
+        )
         message += (
             f" The traces of {len(found.vanishing)} tensors (see the details) cannot be "
-            "told from zero, and the uncertainty holds what their roots may be: raise "
-            "probes=."
+            f"{remedy}."
         )
     caution = {}
     if all(traces.mean[name] < 0 for name, norm in norms.items() if norm):

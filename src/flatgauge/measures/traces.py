@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class Traces:
     """tr H_ll for every tensor l, and independent estimates of it where it is random.
 
     `samples` is empty for exact traces; each of its members is unbiased, and `mean` is
-    their mean. `rounding` is what an exact one may be off by, if that is known.
+    their mean. `rounding` is what an exact one may be off by, if that is known, and
+    `noise` what it is off by if its entries are rounded independently of each other.
     """
 
     mean: dict[str, float]
@@ -46,6 +47,7 @@ class Traces:
     status: Status
     message: str
     rounding: Mapping[str, float] | None = None
+    noise: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def averaged(
@@ -73,12 +75,12 @@ class Traces:
         Args:
             factors: a_l by name; other tensors do not count.
         """
+        if not self.samples:
+            return self._exact_root_sum(factors)
         layers = {
             name: factor * math.sqrt(max(self.mean[name], 0.0))
             for name, factor in factors.items()
         }
-        if not self.samples:
-            return RootSum(layers, self._rounded(factors), [])
         names = list(factors)
         drawn = np.array([[one[name] for name in names] for one in self.samples])
         spread = standard_error(drawn)
@@ -92,15 +94,21 @@ class Traces:
         hidden = [n for n, v, s in zip(names, vanishing, slope, strict=True) if v and s]
         return RootSum(layers, math.hypot(told, untold), hidden)
 
-    def _rounded(self, factors: Mapping[str, float]) -> float | None:
-        """What rounding of exact traces makes of the sum of their roots."""
-        if self.rounding is None:
-            return None
-        error = 0.0
+    def _exact_root_sum(self, factors: Mapping[str, float]) -> RootSum:
+        """The sum for exact traces, and what their rounding makes of it.
+
+        A trace that rounding cannot tell from 0 is 0: its root would be the root of
+        rounding, which is larger than rounding. The error holds what it may be.
+        """
+        layers, error, vanishing = {}, 0.0, []
         for name, factor in factors.items():
-            low, middle, high = (
-                math.sqrt(max(self.mean[name] + sign * self.rounding[name], 0.0))
-                for sign in (-1, 0, 1)
-            )
-            error += factor * max(middle - low, high - middle)
-        return error
+            rounding = 0.0 if self.rounding is None else self.rounding[name]
+            trace = self.mean[name]
+            ends = [math.sqrt(max(trace + sign * rounding, 0.0)) for sign in (-1, 1)]
+            if factor and abs(trace) < self.noise.get(name, 0.0):
+                vanishing.append(name)
+                trace = 0.0
+            root = math.sqrt(max(trace, 0.0))
+            layers[name] = factor * root
+            error += factor * max(abs(root - end) for end in ends)
+        return RootSum(layers, None if self.rounding is None else error, vanishing)

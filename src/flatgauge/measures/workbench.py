@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -200,8 +201,13 @@ class Workbench:
         if len(sums) > 1:
             ended = diagonal.status is Status.NOT_CONVERGED
             return Traces.averaged(sums[1:], method, diagonal.message if ended else "")
-        rounding = None if diagonal.rounding is None else tensor_sums(diagonal.rounding)
-        return Traces(sums[0], [], method, diagonal.status, diagonal.message, rounding)
+        found = Traces(sums[0], [], method, diagonal.status, diagonal.message)
+        if diagonal.rounding is None:
+            return found
+        noise = {
+            name: float(r.double().norm()) for name, r in diagonal.rounding.items()
+        }
+        return replace(found, rounding=tensor_sums(diagonal.rounding), noise=noise)
 
     @once
     def _block_traces(

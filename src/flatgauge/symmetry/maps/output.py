@@ -8,7 +8,7 @@ argmax.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -88,12 +88,12 @@ def center_output(params: Params, axes: Axes) -> Params:
     return {**params, **centred}
 
 
-def scale_output(params: Params, axes: Axes, factor: float) -> Params:
+def scale_output(params: Params, names: Iterable[str], factor: float) -> Params:
     """Multiply every output by a positive factor: the argmax stays, the loss may not.
 
     Args:
         params: the parameters.
-        axes: the layer.
+        names: the tensors of the layer.
         factor: a positive number.
 
     Raises:
@@ -103,4 +103,4 @@ def scale_output(params: Params, axes: Axes, factor: float) -> Params:
         raise SymmetryError(
             f"outputs were to be scaled by {factor}: give a positive, finite factor."
         )
-    return {**params, **{name: params[name] * factor for name in axes}}
+    return {**params, **{name: params[name] * factor for name in names}}

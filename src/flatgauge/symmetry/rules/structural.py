@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flatgauge.symmetry.labels import ANY, Scale, settle, squeeze, varies
+from flatgauge.symmetry.labels import ANY, Scale, nothing, settle, squeeze, varies
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
 from flatgauge.symmetry.system import ZERO
@@ -100,7 +100,9 @@ def triangle(site: Site, x: Scale, *arguments: Any) -> Scale:
 @scale_rule("aten::cat", "aten::concat", "aten::concatenate")
 def concatenate(site: Site, tensors: Sequence[Scale | Integers], dim: int = 0) -> Scale:
     """Label tensors side by side; dimensions constant in all of them stay so."""
-    parts = [site.system.collapse(site.scale(t)) for t in tensors if _holds_data(t)]
+    parts = [site.system.collapse(site.scale(t)) for t in tensors if t.shape.numel()]
+    if not parts:
+        return nothing(site.shape)
     axis = dim % len(site.shape)
     others = [[*p.shape[:axis], 1, *p.shape[axis + 1 :]] for p in parts]
     labels = [part.terms[0][1] for part in parts]
@@ -108,7 +110,7 @@ def concatenate(site: Site, tensors: Sequence[Scale | Integers], dim: int = 0) -
         label.narrow(axis, 0, 1).expand(shape)
         for label, shape in zip(labels, others, strict=True)
     ]
-    kept = squeeze(probes)[0].shape if probes else ()
+    kept = squeeze(probes)[0].shape
     narrow = []
     for label in labels:
         for d, size in enumerate(kept):
@@ -118,10 +120,6 @@ def concatenate(site: Site, tensors: Sequence[Scale | Integers], dim: int = 0) -
     joined = settle(torch.cat(narrow, dim=axis)).expand(site.shape)
     zeros = any(part.zeros for part in parts)
     return Scale(site.shape, ((1.0, joined),), zeros)
-
-
-def _holds_data(tensor: Scale | Integers) -> bool:
-    return len(tensor.shape) > 1 or tensor.shape != (0,)
 
 
 @scale_rule("aten::stack")
