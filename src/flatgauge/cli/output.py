@@ -101,17 +101,19 @@ def deliver(
     elif settings.json is not None:
         write(report.to_json, settings.json)
     if settings.out is not None:
-        page = settings.out.suffix.lower() in PAGES
-        shown = report if page or result is None else result
-        write(saver(shown, settings.out), settings.out)
+        write(saver(report, settings.out, result), settings.out)
 
 
-def saver(result: Tabular, path: Path) -> Callable[[Path], None]:
+def saver(
+    report: Report, path: Path, result: Tabular | None = None
+) -> Callable[[Path], None]:
     """In the format that the name ends with; the page if that says nothing."""
     from flatgauge.exports import formats
 
-    known = path.suffix.lower() in formats()
-    return result.save if known else lambda one: result.save(one, ".html")
+    suffix = path.suffix.lower()
+    if suffix in PAGES or suffix not in formats():
+        return report.to_html
+    return report.save if result is None else result.save
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:

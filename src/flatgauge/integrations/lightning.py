@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatgauge.errors import FlatgaugeError
 from flatgauge.integrations.monitor import FlatnessMonitor, first_samples
 
 try:
@@ -13,7 +12,7 @@ except ImportError:
     try:
         from pytorch_lightning import Callback, LightningModule, Trainer
     except ImportError as error:
-        raise FlatgaugeError(
+        raise ImportError(
             "the callback needs Lightning: pip install 'flatgauge[lightning]'."
         ) from error
 

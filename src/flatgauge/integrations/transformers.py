@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import nn
 
-from flatgauge.errors import FlatgaugeError
 from flatgauge.integrations.hugging_face import loss_of
 from flatgauge.integrations.monitor import FlatnessMonitor, first_samples
 
@@ -19,7 +18,7 @@ try:
         TrainingArguments,
     )
 except ImportError as error:
-    raise FlatgaugeError(
+    raise ImportError(
         "the callback needs transformers: pip install 'flatgauge[transformers]'."
     ) from error
 
