@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import flatgauge as fg
 from flatgauge.curvature.routes import ROUTES
-from flatgauge.errors import ModelError, OptionError
+from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 
 
 def convolutions() -> nn.Module:
@@ -218,9 +218,97 @@ class GivesAHolder(nn.Module):
     ids=["captured", "in place", "object"],
 )
 def test_blocks_that_cannot_be_computed_again_are_named(build, words):
-    objective = fg.Objective(build().double(), (X, Y), checkpoint=True)
     with pytest.raises(ModelError, match=words):
-        objective.gradient()
+        fg.Objective(build().double(), (X, Y), checkpoint=True)
+
+
+def test_weight_normalization():
+    first = nn.utils.parametrizations.weight_norm(nn.Linear(4, 5))
+    model = nn.Sequential(first, nn.Tanh(), nn.Linear(5, 3)).double()
+    plain, again = (fg.Objective(model, (X, Y), checkpoint=on) for on in (False, True))
+    assert_close(fg.Hessian(again).to_dense(), fg.Hessian(plain).to_dense())
+
+
+class Forces(nn.Module):
+    """Differentiates through its blocks in its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        energy = self.blocks(x)
+        force = torch.autograd.grad(energy.sum(), x, create_graph=True)[0]
+        return energy + force[:, :3]
+
+
+def test_third_derivatives_are_refused():
+    model = Forces().double()
+    plain, again = (fg.Objective(model, (X, Y), checkpoint=on) for on in (False, True))
+    assert_close(again.gradient(), plain.gradient())
+    with pytest.raises(FlatgaugeError):
+        fg.Hessian(again) @ again.gradient()
+
+
+class Stateful(nn.Module):
+    """A block whose outputs depend on what was written to it before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.step = nn.Linear(4, 4), 0
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x) * (1 + self.step))
+
+
+class Steps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Stateful()])
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        for step in range(3):
+            self.blocks[0].step = step
+            x = self.blocks[0](x)
+        return self.head(x)
+
+
+def test_a_block_that_computes_something_else_is_refused():
+    with pytest.raises(ModelError, match=r"'blocks.0' does not compute the same again"):
+        fg.Objective(Steps().double(), (X, Y), checkpoint=True).gradient()
+
+
+class Returns(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return x, torch.tanh(x) * self.weight
+
+
+class Overwrites(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList([Returns(), Returns()])
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x, h = block(x)
+            x.add_(h)
+        return self.head(x)
+
+
+def test_an_input_that_is_returned_and_overwritten():
+    model = Overwrites().double()
+    plain, again = (fg.Objective(model, (X, Y), checkpoint=on) for on in (False, True))
+    assert again.value() == pytest.approx(plain.value(), rel=1e-12)
+    assert_close(again.gradient(), plain.gradient())
 
 
 def test_a_model_without_blocks_is_refused():

@@ -80,7 +80,7 @@ class Batches:
             extra = sampler.total_size - count
             if extra > 0:
                 warnings.warn(
-                    f"{extra} of the {count} samples count twice, since the "
+                    f"{extra} samples beyond the {count} of the data count twice, since the "
                     f"DistributedSampler repeats them to give {sampler.num_replicas} "
                     "processes equal shares: give each process its own "
                     "Subset(dataset, range(rank, len(dataset), count)) instead.",

@@ -150,7 +150,7 @@ def isolated(
         if recurrent:
             stack.enter_context(_fused_kernels_off())
         if weight_norm:
-            stack.enter_context(_ComposedWeightNorm())
+            stack.enter_context(ComposedWeightNorm())
         yield
 
 
@@ -168,7 +168,7 @@ def has_weight_norm(model: nn.Module) -> bool:
     )
 
 
-class _ComposedWeightNorm(TorchFunctionMode):
+class ComposedWeightNorm(TorchFunctionMode):
     """Computes g v / ‖v‖ from operations whose derivatives are right.
 
     The fused kernel takes ‖v‖ as a constant in its second derivative (torch 2.13).
@@ -205,6 +205,8 @@ def _random_states_kept(
 
 
 def _own_generators(data: object) -> list[torch.Generator]:
+    # Of which a process may read a share.
+    data = getattr(data, "shared_out", data)
     if not isinstance(data, DataLoader):
         return []
     owners = (data, data.sampler, data.batch_sampler)

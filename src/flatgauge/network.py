@@ -58,11 +58,9 @@ class Network:
                 "model.module."
             )
         check_whole(model)
-        wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-        # Which gives the first process's buffers to all at every call.
-        self._one_for_all = wrapped and model.broadcast_buffers
-        if wrapped:
-            model = model.module
+        # DDP gives the first process's buffers to all at every call.
+        self._one_for_all = getattr(model, "broadcast_buffers", False)
+        model = unwrapped(model)
         # What torch.compile was given.
         model = getattr(model, "_orig_mod", model)
         for name, module in model.named_modules():
@@ -113,9 +111,15 @@ class Network:
             if other != first:
                 both = first.keys() | other.keys()
                 name = min(n for n in both if first.get(n) != other.get(n))
+                advice = (
+                    "give the model as DistributedDataParallel wraps it, which takes the "
+                    "first process's"
+                    if name in dict(self.model.named_buffers())
+                    else "give every process the same model and weights"
+                )
                 raise ModelError(
-                    f"'{name}' is not the same on rank {rank} as on rank 0: give every "
-                    "process the same model and weights, or pass process_group=False."
+                    f"'{name}' is not the same on rank {rank} as on rank 0: {advice}, or "
+                    "pass process_group=False."
                 )
 
     def _checksums(self) -> dict[str, tuple[Any, ...]]:
@@ -231,6 +235,23 @@ class Network:
         if self.causal and token_labels:
             return outputs[:, :-1], targets[:, 1:]
         return outputs, targets
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model under DistributedDataParallel.
+
+    Raises:
+        ModelError: if there are processes that talk inside of the model.
+    """
+    parallel = nn.parallel.DistributedDataParallel
+    own = model.module if isinstance(model, parallel) else model
+    for name, module in own.named_modules():
+        if isinstance(module, parallel):
+            raise ModelError(
+                f"'{name}' in model= is DistributedDataParallel, which talks to other "
+                "processes in its forward: pass a model of plain modules."
+            )
+    return own
 
 
 class _Bound(nn.Module):

@@ -17,7 +17,7 @@ from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memo import Facts
 from flatgauge.memory import bytes_of
-from flatgauge.network import Forward, Network
+from flatgauge.network import Forward, Network, unwrapped
 from flatgauge.ranks import ProcessGroup, Ranks, ranks_of
 from flatgauge.readings import Readings
 from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound, most_certain
@@ -31,6 +31,7 @@ from flatgauge.vectors import (
     derivative_errors,
     gradient_of,
     map_tensors,
+    norm,
     scale,
 )
 
@@ -131,7 +132,7 @@ class Objective(Readings, Displayed):
 
         self.network, batches = self.ranks.together(take)
         self.network.share(self.ranks)
-        if self.ranks.count > 1:
+        if self.ranks.count > 1 and self.ranks.first:
             batches.warn_of_padding()
         self._batches: Batches | Part = batches
         self.parameters: Params = self.network.parameters
@@ -187,6 +188,8 @@ class Objective(Readings, Displayed):
         """
         moved = self._clone()
         checked = check_like(params, self.parameters)
+        if self.ranks.count > 1:
+            self.ranks.check_same(float(norm(checked)), "the point of at()")
         # Copies: changing the given tensors later must not move this point.
         moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
         check_finite_parameters(moved.parameters)
@@ -201,6 +204,7 @@ class Objective(Readings, Displayed):
 
         Its parameters are those of the same names, else those that require gradients.
         """
+        model = unwrapped(model)
         names = [n for n, _ in model.named_parameters() if n in self.parameters]
         if len(names) < len(self.parameters):
             names = [n for n, p in model.named_parameters() if p.requires_grad]
@@ -321,7 +325,8 @@ class Objective(Readings, Displayed):
         """The mean of a loss over the data, without derivatives."""
 
         def own() -> Losses:
-            with self.isolated(seed), self.network.watched(watch is not None):
+            watched = self.network.watched(watch is not None)
+            with self.isolated(seed), watched, self.network.recomputing():
                 evaluate = partial(self.evaluate, self.parameters)
                 return losses_of(self.batches(), evaluate, loss, watch)
 

@@ -103,18 +103,21 @@ def gradient_seconds(objective: Objective) -> float:
     """The seconds of one gradient, by that of the first batch."""
 
     def once() -> float:
-        started = deadline.clock()
-        with objective.isolated():
-            batch = objective.first_batch()
-            leaves = objective.leaves()
-            slope = gradient_of(objective.batch_total(leaves, batch), leaves)
-            # Waits for the device.
-            float(next(iter(slope.values())).sum())
-        return deadline.clock() - started
+        batch = objective.first_batch()
+
+        def own() -> float:
+            started = deadline.clock()
+            with objective.isolated():
+                leaves = objective.leaves()
+                slope = gradient_of(objective.batch_total(leaves, batch), leaves)
+                # Waits for the device.
+                float(next(iter(slope.values())).sum())
+            return deadline.clock() - started
+
+        return objective.ranks.agreed(objective.ranks.together(own))
 
     taken = once()
     found = deadline.current()
     if found is None or taken < AGAIN * found.left:
         taken = min(taken, once())
-    taken = objective.ranks.agreed(taken)
     return taken * objective.sample_count / max(objective.batch_sizes[0], 1)

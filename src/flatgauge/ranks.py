@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,6 +36,8 @@ class Ranks(ABC):
 
     count: int
     rank: int
+    apart: bool = False
+    """Whether each works by itself at the moment, inside `together`."""
 
     @property
     def first(self) -> bool:
@@ -72,6 +75,25 @@ class Ranks(ABC):
     def least(self, number: int) -> int:
         """The smallest of all."""
         return min(self.gathered(number))
+
+    def check_same(self, value: Any, what: str) -> None:
+        """See that all give the same; numbers may differ by rounding.
+
+        Raises:
+            OptionError: if one does not.
+        """
+        first, *others = self.gathered(value)
+        for rank, other in enumerate(others, 1):
+            same = (
+                math.isclose(first, other, rel_tol=1e-5)
+                if isinstance(first, float) and isinstance(other, float)
+                else first == other
+            )
+            if not same:
+                raise OptionError(
+                    f"{what} is not the same on rank {rank} as on rank 0: give all "
+                    "processes the same, for example by one seed."
+                )
 
 
 @final
@@ -115,31 +137,42 @@ class Several(Ranks):
         # NCCL moves nothing else than tensors on GPUs.
         self._gpu = self.backend == "nccl"
         self._device = torch.device("cuda" if self._gpu else "cpu")
-        self._apart = False
+        self.apart = False
         self._turns = 0
         self._lost = ""
         self._meet()
 
     def together(self, work: Callable[[], T], *, idle: bool = False) -> T:
         """What this process makes of its own data, when all have done theirs."""
-        if self._apart:
+        if self.apart:
             # Part of a larger piece of work, which all end together.
             return work()
+        return self._done("together", work, idle)
+
+    def _begin(self, what: str, work: Callable[[], T] = lambda: None) -> T:
+        """See that all are about to do the same, and prepare it."""
+        if self.apart:
+            raise RuntimeError(
+                "processes cannot exchange anything while each works by itself."
+            )
+        return self._done(what, work)
+
+    def _done(self, what: str, work: Callable[[], T], idle: bool = False) -> T:
         failure: BaseException | None = None
         found: list[T] = []
-        self._apart = True
+        self.apart = True
         try:
             found.append(work())
         except BaseException as error:
             failure = error
         finally:
-            self._apart = False
-        self._raise_first(failure, idle)
+            self.apart = False
+        self._raise_first(what, failure, idle)
         return found[0]
 
     def added(self, value: T) -> T:
         """The sum over ranks of equal structures."""
-        self._check_not_apart()
+        self._begin("added")
         own = [
             one.detach()
             if isinstance(one, Tensor)
@@ -161,25 +194,26 @@ class Several(Ranks):
 
     def gathered(self, value: T) -> list[T]:
         """The values of all, by rank."""
-        self._check_not_apart()
+        own = self._begin("gathered", lambda: pickle.dumps(value))
         found: list[Any] = [None] * self.count
-        self._talk(lambda: dist.all_gather_object(found, value, group=self.group))
-        return found
+        self._talk(lambda: dist.all_gather_object(found, own, group=self.group))
+        return [pickle.loads(one) for one in found]
 
     def given_by(self, rank: int, value: T) -> T:
         """The value of one of them."""
-        self._check_not_apart()
-        holder: list[Any] = [value if rank == self.rank else None]
+        gives = rank == self.rank
+        own = self._begin("given", lambda: pickle.dumps(value) if gives else None)
+        holder: list[Any] = [own]
         self._talk(
             lambda: dist.broadcast_object_list(
                 holder, group=self.group, group_src=rank, device=self._device
             )
         )
-        return holder[0]
+        return pickle.loads(holder[0])
 
     def agreed(self, value: T) -> T:
         """The first one's value; inside `together`, one's own."""
-        return value if self._apart else self.given_by(0, value)
+        return value if self.apart else self.given_by(0, value)
 
     def __reduce__(self) -> Any:
         raise OptionError(
@@ -213,19 +247,23 @@ class Several(Ranks):
 
     def _meet(self) -> None:
         """Wait for the others, but not for ever."""
-        ready = torch.zeros(1, device=self._device)
+        ready, begun = torch.zeros(1, device=self._device), time.monotonic()
         try:
             waited = dist.all_reduce(ready, group=self.group, async_op=True)
             assert waited is not None
             waited.wait(timedelta(seconds=MEETING_SECONDS))
         except RuntimeError as error:
+            if time.monotonic() - begun < 0.9 * MEETING_SECONDS:
+                raise ProcessGroupError(self._end_of(error)) from error
             raise ProcessGroupError(
                 f"not all of the {self.count} processes came here within "
                 f"{MEETING_SECONDS:.0f} s: called on some ranks only? Pass "
-                "process_group=False."
+                "process_group=False, and start all of them again."
             ) from error
 
-    def _raise_first(self, failure: BaseException | None, idle: bool) -> None:
+    def _raise_first(
+        self, what: str, failure: BaseException | None, idle: bool
+    ) -> None:
         """Raise what was raised first on any rank, on all of them.
 
         Its rank is named, unless all that have something to work on say the same.
@@ -233,12 +271,15 @@ class Several(Ranks):
         self._turns += 1
         moment = math.inf if failure is None else time.time()
         own = torch.tensor(
-            [moment, self._turns], dtype=torch.float64, device=self._device
+            [moment, self._turns, zlib.crc32(what.encode()), not idle],
+            dtype=torch.float64,
+            device=self._device,
         )
         others = [torch.empty_like(own) for _ in range(self.count)]
         self._talk(lambda: dist.all_gather(others, own, group=self.group))
-        moments, turns = zip(*(one.tolist() for one in others), strict=True)
-        if len(set(turns)) > 1:
+        heads = [one.tolist() for one in others]
+        moments = [one[0] for one in heads]
+        if len({tuple(one[1:3]) for one in heads}) > 1:
             raise ProcessGroupError(
                 "the processes do not do the same things in the same order: call the "
                 "same functions with the same arguments on every rank, or pass "
@@ -246,15 +287,17 @@ class Several(Ranks):
             )
         if min(moments) == math.inf:
             return
-        said = self.gathered(None if failure is None else _packed(failure))
-        at_work = self.gathered(not idle)
+        said: list[Any] = [None] * self.count
+        told = None if failure is None else _packed(failure)
+        self._talk(lambda: dist.all_gather_object(said, told, group=self.group))
         first = moments.index(min(moments))
-        spoken = said[first]
-        assert spoken is not None
+        spoken: tuple[bytes, str] = said[first]
         alike = all(
-            one == spoken for one, works in zip(said, at_work, strict=True) if works
+            one == spoken for one, head in zip(said, heads, strict=True) if head[3]
         )
         found = _unpacked(*spoken, "" if alike else f"rank {first}: ")
+        # The command line says it once.
+        vars(found)["of_all"] = True
         if failure is not None and first == self.rank:
             raise found from failure
         raise found
@@ -266,18 +309,15 @@ class Several(Ranks):
         try:
             call()
         except RuntimeError as error:
-            first = next(iter(str(error).strip().splitlines()), "")
-            self._lost = (
-                f"another process of the {self.count} ended or does not answer ({first}): "
-                "look for its own message, and start all of them again."
-            )
+            self._lost = self._end_of(error)
             raise ProcessGroupError(self._lost) from error
 
-    def _check_not_apart(self) -> None:
-        if self._apart:
-            raise RuntimeError(
-                "processes cannot exchange anything while each works by itself."
-            )
+    def _end_of(self, error: RuntimeError) -> str:
+        first = next(iter(str(error).strip().splitlines()), "")
+        return (
+            f"another process of the {self.count} ended or does not answer ({first}): "
+            "look for its own message, and start all of them again."
+        )
 
 
 def ranks_of(group: Any) -> Ranks:

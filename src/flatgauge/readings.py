@@ -81,7 +81,10 @@ class Readings(ABC):
         return self.ranks.added(found)
 
     def first_batch(self, suits: Callable[[Batch], bool] | None = None) -> Batch:
-        """The first one that suits, or else the first of all, on the device."""
+        """The first one that suits, or else the first of all, on the device.
+
+        Inside `Ranks.together` it is the first of this process.
+        """
 
         def own() -> tuple[bool, Batch] | None:
             with self.isolated():
@@ -93,6 +96,9 @@ class Readings(ABC):
                 return None if first is None else (False, first)
 
         found = self.ranks.together(own)
+        if self.ranks.apart:
+            assert found is not None
+            return found[1]
         kinds = self.ranks.gathered(None if found is None else found[0])
         rank = kinds.index(True) if True in kinds else kinds.index(False)
         if rank == self.ranks.rank:

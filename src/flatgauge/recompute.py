@@ -8,15 +8,18 @@ A gradient runs each block one more time, a product with the Hessian two more ti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 from flatgauge.errors import ModelError, OptionError
+from flatgauge.isolation import ComposedWeightNorm
 from flatgauge.kernels.convolution import OwnConvolutions
 from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.nested import leaves, map_leaves
@@ -94,8 +97,8 @@ class _Forward:
                 lambda leaf: next(moved) if _floating(leaf) else leaf, given
             )
             prefixed = {f"block.{name}": tensor for name, tensor in state.items()}
-            # Second derivatives of torch's own are slow or missing.
-            with OwnConvolutions(), OwnLayerNorms():
+            # Modes of the first call are not in force in a backward.
+            with OwnConvolutions(), OwnLayerNorms(), ComposedWeightNorm():
                 outputs = functional_call(self.bare, prefixed, arguments, keywords)
             # Without tensors, which would keep their graph.
             layout[:] = [
@@ -103,7 +106,15 @@ class _Forward:
                     lambda leaf: EMPTY if isinstance(leaf, Tensor) else leaf, outputs
                 )
             ]
-            return tuple(one for one in leaves(outputs) if isinstance(one, Tensor))
+            found = tuple(one for one in leaves(outputs) if isinstance(one, Tensor))
+            sizes = [float(one.detach().double().norm()) for one in map(_real, found)]
+            if not first:
+                first.extend(sizes)
+            if not all(map(_close, sizes, first)):
+                raise self._refusal("does not compute the same again")
+            return found
+
+        first: list[float] = []
 
         def checked(*tensors: Tensor) -> tuple[Tensor, ...]:
             """The first call, in which all that the block reads is in its place."""
@@ -161,9 +172,12 @@ class _Recomputed(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
         with torch.enable_grad():
             outputs = checked(*map(_leaf, inputs))
-        ctx.mark_non_differentiable(*(one for one in outputs if not _floating(one)))
         # Not detach(), whose result keeps the graph for forward derivatives.
-        return tuple(one.data for one in outputs)
+        own = {one.untyped_storage()._cdata for one in inputs}
+        return tuple(
+            one.data.clone() if one.untyped_storage()._cdata in own else one.data
+            for one in outputs
+        )
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Any:
@@ -191,7 +205,8 @@ class _PulledBack(torch.autograd.Function):
             return _pulled(call, wanted, tensors[:count], inputs, False)
 
     @staticmethod
-    def backward(ctx: Any, *directions: Tensor) -> Any:
+    @once_differentiable
+    def backward(ctx: Any, *directions: Tensor) -> Any:  # type: ignore[override]
         with torch.enable_grad():
             points = [_leaf(one) for one in ctx.saved_tensors]
             count = ctx.count
@@ -244,6 +259,15 @@ def _pulled(
 def _leaf(tensor: Tensor) -> Tensor:
     found = tensor.detach()
     return found.requires_grad_() if _floating(tensor) else found
+
+
+def _real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _close(one: float, other: float) -> bool:
+    """Equal up to rounding; sums on a GPU come in any order."""
+    return one == other or math.isclose(one, other, rel_tol=1e-5) or one != one
 
 
 def _floating(value: Any) -> bool:

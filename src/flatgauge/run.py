@@ -99,6 +99,9 @@ def measure(
     check_names(options or {}, plans)
     check_resamples(resamples)
     limit = None if budget is None else budget_seconds(budget)
+    if objective.ranks.count > 1:
+        asked = list(plans), repr(options), seed, strict, limit, resamples
+        objective.ranks.check_same(asked, "what is asked of measure()")
     work = Workbench(objective, seed)
     schedule = Schedule(work, plans, limit, progress)
     provenance = describe(objective, seed)
@@ -110,9 +113,8 @@ def measure(
             )
             if strict and not done[request].status.trusted:
                 raise NotConvergedError(f"{request}: {done[request].message}")
-            if so_far is not None:
-                known = {one: done[one] for one in plans if one in done}
-                so_far(Report(known, provenance, {"measures": catalogue(known)}))
+            known = {one: done[one] for one in plans if one in done}
+            objective.ranks.together(partial(_tell, so_far, known, provenance))
         found = {request: done[request] for request in plans}
         if resamples:
             found = _resampled(objective, plans, found, schedule, resamples, seed)
@@ -121,6 +123,15 @@ def measure(
     if (kept := schedule.to_dict(unfinished)) is not None:
         extras["budget"] = plain(kept)
     return objective.ranks.agreed(Report(found, provenance, extras))
+
+
+def _tell(
+    so_far: Callable[[Report], None] | None,
+    known: dict[str, Measurement],
+    provenance: Provenance,
+) -> None:
+    if so_far is not None:
+        so_far(Report(known, provenance, {"measures": catalogue(known)}))
 
 
 def _resampled(

@@ -53,3 +53,40 @@ def test_a_sharded_model_is_refused_by_name(pair, how):
     for one in pair.outcomes(shared_work.sharded, how):
         assert one.kind == "ModelError"
         assert "'0.weight' is sharded over processes" in one.text
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("requests", "what is asked of measure() is not the same"),
+        ("seed", "what is asked of measure() is not the same"),
+        ("vector", "a vector to be multiplied is not the same"),
+        ("point", "the point of at() is not the same"),
+    ],
+)
+def test_what_differs_between_ranks_is_named(pair, what, words):
+    for one in pair.outcomes(shared_work.other_arguments, what):
+        assert one.kind == "OptionError"
+        assert f"{words} on rank 1 as on rank 0" in one.text
+
+
+def test_a_callback_that_fails_on_one_rank(pair):
+    for one in pair.outcomes(shared_work.callback_fails, seconds=60.0):
+        assert one.kind == "OSError"
+        assert one.text == "rank 0: the disk is full"
+
+
+def test_what_cannot_be_sent(pair):
+    kinds = {one.kind for one in pair.outcomes(shared_work.not_picklable, seconds=60.0)}
+    assert len(kinds) == 1
+    assert kinds <= {"PicklingError", "AttributeError"}
+
+
+def test_ddp_inside_of_a_model_is_refused(pair):
+    for one in pair.outcomes(shared_work.nested_ddp):
+        assert "'inner' in model= is DistributedDataParallel" in one.text
+
+
+def test_a_rank_that_fails_by_itself_does_not_keep_others_waiting(own_pair):
+    for one in own_pair.outcomes(shared_work.alone_in_trouble, seconds=60.0):
+        assert one.kind == "ProcessGroupError"

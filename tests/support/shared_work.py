@@ -160,8 +160,10 @@ def measured(
         objective = fg.Objective(
             model, own, loss, process_group=False if count == 0 else None
         )
-        found = fg.measure(objective, *requests, **options)
-    return report_of(found)
+        own: list[fg.Report] = []
+        fg.measure(objective, *requests, so_far=own.append, **options)
+    # Each process's own numbers: what `measure` returns are the first one's.
+    return report_of(own[-1])
 
 
 def everything(rank: int, count: int, name: str, how: str) -> dict[str, Any]:
@@ -253,6 +255,7 @@ def failing(rank: int, count: int, when: str) -> tuple[str, str]:
     Trouble.armed = "fails" if rank and when == "at first" else ""
     try:
         objective = fg.Objective(Trouble(model), shares(data, rank, count, "even"))
+        fg.measure(objective, "fisher-rao-norm")
         Trouble.armed = "fails" if rank else ""
         found = fg.measure(objective, "hessian-spectral-norm")["hessian-spectral-norm"]
     finally:
@@ -274,11 +277,84 @@ def on_the_first_only(rank: int, count: int) -> None:
 
 
 def out_of_step(rank: int, count: int) -> None:
-    """A rank that does one thing more than the others."""
+    """A rank that does something else than the others."""
     ranks = ranks_of(None)
     if rank == 0:
-        ranks._turns += 1  # type: ignore[attr-defined]
-    ranks.together(lambda: None)
+        ranks.added(torch.ones(3))
+    else:
+        ranks.gathered("something")
+
+
+def other_arguments(rank: int, count: int, what: str) -> None:
+    """Ranks that ask for different things."""
+    model, data, _ = problem("mlp")
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+    random = torch.Generator().manual_seed(rank)
+    other = {n: torch.randn(t.shape, generator=random).double()
+             for n, t in objective.parameters.items()}  # fmt: skip
+    if what == "requests":
+        fg.measure(objective, "hessian-trace" if rank else "fisher-rao-norm")
+    elif what == "seed":
+        fg.measure(objective, "hessian-trace", seed=rank)
+    elif what == "vector":
+        fg.Hessian(objective) @ other
+    else:
+        objective.at(other)
+
+
+def alone_in_trouble(rank: int, count: int) -> tuple[str, str]:
+    """One rank fails between two sums, where the others do not see it."""
+    from flatgauge.solvers import basis
+
+    model, data, _ = problem("mlp")
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+    if rank:
+        basis.room_for = _no_room  # type: ignore[assignment]
+        import flatgauge.solvers.krylov as krylov
+
+        if hasattr(krylov, "room_for"):
+            krylov.room_for = _no_room  # type: ignore[attr-defined]
+    report = fg.measure(objective, "hessian-spectral-norm", "hessian-trace")
+    return report["hessian-trace"].status.name, ""
+
+
+def _no_room(operator: Any) -> Any:
+    raise torch.OutOfMemoryError("no room")
+
+
+def callback_fails(rank: int, count: int) -> None:
+    """Writing fails on the first rank."""
+    model, data, _ = problem("mlp")
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+
+    def keep(report: fg.Report) -> None:
+        if rank == 0:
+            raise OSError("the disk is full")
+
+    fg.measure(objective, "hessian-trace", so_far=keep)
+
+
+def not_picklable(rank: int, count: int) -> None:
+    """Something that cannot be sent."""
+    ranks_of(None).given_by(0, lambda: None)
+
+
+class Inner(nn.Module):
+    """Holds a DDP module."""
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+def nested_ddp(rank: int, count: int) -> None:
+    """DDP inside of a model."""
+    model, data, _ = problem("mlp")
+    inner = nn.parallel.DistributedDataParallel(model)
+    fg.Objective(Inner(inner), shares(data, rank, count, "uneven"))
 
 
 def dying(rank: int, count: int, folder: str) -> None:

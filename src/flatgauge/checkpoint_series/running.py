@@ -12,7 +12,7 @@ from torch import nn
 from flatgauge.checkpoint_series.result import Point, Series
 from flatgauge.checkpoint_series.store import PLACE, Store, identity_of
 from flatgauge.checkpoints import Checkpoint, find_checkpoints, load_weights
-from flatgauge.errors import FlatgaugeError, ModelError
+from flatgauge.errors import FlatgaugeError, ModelError, ProcessGroupError
 from flatgauge.objective import LossLike, Objective
 from flatgauge.progress import Progress
 from flatgauge.ranks import ranks_of
@@ -114,6 +114,8 @@ def measure_series(
             progress(label, index, len(every))
         try:
             report = _report(checkpoint, build, store, requests, options, seed)
+        except ProcessGroupError:
+            raise
         except FlatgaugeError as error:
             failures[label] = str(error)
             first = first or error

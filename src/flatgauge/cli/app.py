@@ -77,7 +77,7 @@ def _fail(sentence: str, code: int, debug: bool, always: bool = False) -> int:
     """Say it, where this process speaks for all, or those that would may be gone."""
     if debug:
         traceback.print_exc()
-    if always or speaks():
+    if always or speaks() or not getattr(sys.exception(), "of_all", False):
         print("flatgauge:", " ".join(sentence.split()), file=sys.stderr)
     return code
 

@@ -58,12 +58,12 @@ def joined() -> Iterator[None]:
 class Share:
     """Some batches in a row, of an iterable that starts anew each time."""
 
-    batches: Iterable[Any]
+    shared_out: Iterable[Any]
     start: int
     stop: int
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self.batches), self.start, self.stop)
+        return islice(iter(self.shared_out), self.start, self.stop)
 
 
 def own_share(data: Any, batch_size: int | None) -> Any:

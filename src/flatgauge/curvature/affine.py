@@ -43,9 +43,13 @@ def is_affine_in_each_tensor(objective: Objective) -> bool:
     """
     with objective.isolated(), derivative_errors("second derivative"):
         first = objective.first_batch()
-        if not (
-            _has_affine_operations(objective, first) and _is_straight(objective, first)
-        ):
+        seems = objective.ranks.together(
+            lambda: (
+                _has_affine_operations(objective, first)
+                and _is_straight(objective, first)
+            )
+        )
+        if not seems:
             return False
         return objective.holds(partial(_has_affine_operations, objective))
 

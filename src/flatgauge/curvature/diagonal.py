@@ -208,7 +208,9 @@ def output_layout(objective: Objective) -> tuple[int, int]:
     loss = row_loss(objective.loss, "the Gauss-Newton diagonal needs")
     with objective.isolated():
         batch = objective.first_batch()
-        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
+        rows = objective.ranks.together(
+            lambda: loss.rows(*objective.evaluate(objective.parameters, batch))
+        )
     longest = int(rows.samples.bincount().max()) if rows.samples.numel() else 0
     return rows.outputs.shape[1], longest
 

@@ -20,6 +20,7 @@ from flatgauge.vectors import (
     is_finite,
     map_tensors,
     multiply,
+    norm,
     ravel,
     size,
     unravel,
@@ -78,6 +79,9 @@ class SymmetricOperator(ABC):
         ]
         if not checked:
             return []
+        if self.ranks.count > 1:
+            sizes = sum(float(norm(vector)) for vector in checked)
+            self.ranks.check_same(sizes, "a vector to be multiplied")
         images = self.unchecked(checked)
         self.check(images)
         return images

@@ -28,7 +28,9 @@ def own_precision(objective: Objective) -> torch.dtype:
             lambda t: t.to(objective.dtype) if t.is_floating_point() else t,
             objective.first_batch(),
         )
-        outputs = objective.evaluate(objective.leaves(), batch)[0]
+        outputs = objective.ranks.together(
+            lambda: objective.evaluate(objective.leaves(), batch)[0]
+        )
         met = {
             made.dtype
             for node in graph_nodes(tensors_in(outputs))

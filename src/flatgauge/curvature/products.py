@@ -70,6 +70,7 @@ class CurvatureOperator(SymmetricOperator):
         if self._given is not None:
             self._given.check(objective)
         self._products: Products | None = None
+        self._takes_parts: bool | None = None
 
     @property
     def planned(self) -> Plan | None:
@@ -95,7 +96,10 @@ class CurvatureOperator(SymmetricOperator):
     @property
     def takes_parts(self) -> bool:
         """Whether all routes do: a block costs less than the whole."""
-        return self.plan.route.takes_parts and self.plan.truth.takes_parts
+        if self._takes_parts is None:
+            own = self.plan.route.takes_parts and self.plan.truth.takes_parts
+            self._takes_parts = bool(self.ranks.least(int(own)))
+        return self._takes_parts
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         return self._planned()(vectors)
