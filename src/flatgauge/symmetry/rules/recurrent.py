@@ -70,16 +70,16 @@ def _walk(site: Site, call: _Call, step: Any) -> tuple[Scale, list[Scale]]:
     return x, states
 
 
-def _final(site: Site, states: Sequence[Scale], given: Scale, value: Any) -> Scale:
+def _final(site: Site, states: Sequence[Scale], given: Scale) -> Scale:
     """Every state starts from the given one, and ends as one of its kind."""
     found = []
     for index, state in enumerate(states):
         begin = given.map(lambda labels, i=index: labels.narrow(0, i, 1))
         site.equal(_entries(site, begin), state)
-        shape = torch.Size([1, *value.shape[1:]])
+        shape = torch.Size([1, *given.shape[1:-1], state.shape[-1]])
         found.append(site.system.collapse(state.expand(shape)))
     labels = torch.cat([one.terms[0][1] for one in found])
-    return Scale(value.shape, ((1.0, labels),), any(one.zeros for one in found))
+    return Scale(labels.shape, ((1.0, labels),), any(one.zeros for one in found))
 
 
 @scale_rule("aten::rnn_relu", "aten::rnn_tanh")
@@ -98,8 +98,7 @@ def simple(site: Site, *arguments: Any) -> Any:
         return state
 
     x, states = _walk(site, call, step)
-    final = _final(site, states, call.state, site.node.outputs[1])
-    return x.expand(site.shape), final
+    return x.expand(site.shape), _final(site, states, call.state)
 
 
 @scale_rule("aten::lstm", "aten::gru")
@@ -125,11 +124,10 @@ def gated(site: Site, *arguments: Any) -> Any:
 
     x, states = _walk(site, call, step)
     given = call.state if isinstance(call.state, list | tuple) else [call.state]
-    outputs: Sequence[Any] = site.node.outputs
-    finals = [_final(site, states, given[0], outputs[1])]
-    if len(given) > 1:
-        inner = [unscaled([outputs[2].shape[-1]]) for _ in states]
-        finals.append(_final(site, inner, given[1], outputs[2]))
+    finals = [_final(site, states, given[0])]
+    for inner in given[1:]:
+        bounded = [unscaled(inner.shape[-1:]) for _ in states]
+        finals.append(_final(site, bounded, inner))
     return x.expand(site.shape), *finals
 
 
