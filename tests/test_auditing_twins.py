@@ -177,6 +177,20 @@ def test_a_tensor_without_curvature_counts_as_nothing():
     assert found.details["layers"]["query.bias"] > 0
 
 
+def test_a_network_that_cannot_be_read_is_audited_without_rescalings():
+    class Branches(nn.Linear):
+        def forward(self, x):
+            scores = super().forward(x)
+            return scores if scores.sum() > 0 else 2 * scores
+
+    objective = fg.Objective(seeded(lambda: Branches(3, CLASSES)), data(3))
+    found = fg.audit(objective, *SHARPNESS, elements=1)
+    assert found.violations == []
+    assert set(found.function_change) == {"output-shift", "output-scale"}
+    assert "Rescalings were left out: module '' reads a number" in str(found)
+    assert found.untried
+
+
 transformers = pytest.importorskip("transformers")
 SIZES = {
     "vocab_size": 7, "hidden_size": 4, "intermediate_size": 5, "num_hidden_layers": 1,

@@ -11,6 +11,7 @@ from torch.nn import functional
 import flatgauge as fg
 from flatgauge.composed import embedding_bag, hardsigmoid
 from flatgauge.isolation import isolated
+from flatgauge.uses import uses_of
 
 
 def batch(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,3 +152,37 @@ def test_a_backward_that_refuses_is_named():
 
     with pytest.raises(fg.FlatgaugeError, match=r"AssertionError: call model\.train"):
         fg.Objective(Model(3, 3).double(), batch(3))
+
+
+@pytest.mark.parametrize("family", ["Mixtral", "Qwen2Moe"])
+def test_experts_are_measured_in_float64(family):
+    """Each is a matrix of its own, and the user's model keeps its grouped products."""
+    transformers = pytest.importorskip("transformers")
+    more = {
+        "Mixtral": {"num_local_experts": 2},
+        "Qwen2Moe": {
+            "num_experts": 2, "moe_intermediate_size": 3,
+            "shared_expert_intermediate_size": 3,
+        },
+    }[family]  # fmt: skip
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=7, hidden_size=4, intermediate_size=3, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, num_experts_per_tok=2,
+        use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2, **more,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).double()
+    chosen = model.config._experts_implementation
+    ids = 1 + torch.arange(12).reshape(3, 4) * 5 % 6
+    objective = fg.Objective(
+        model,
+        [{"input_ids": ids, "labels": ids}],
+        params=lambda name: "experts.down_proj" in name,
+    )
+    assert model.config._experts_implementation == chosen
+    matrices = uses_of(objective).matrices
+    assert [len(one.parts) for one in matrices.values()] == [2]
+    report = fg.measure(objective, "hessian-trace", "normalized-sharpness")
+    trace = float(dense_hessian(objective).trace())
+    assert report["hessian-trace"].value == pytest.approx(trace, rel=1e-4)
+    assert report["normalized-sharpness"].status.trusted

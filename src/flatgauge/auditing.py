@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from flatgauge.adversary import Sharpened, sharpened
-from flatgauge.errors import FlatgaugeError
+from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.exports import Tabular
 from flatgauge.judging import AuditRow, Case, judge, ratio_of
 from flatgauge.measures.registry import find_measure
@@ -20,7 +20,7 @@ from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report
 from flatgauge.run import measure
 from flatgauge.tables import html_table, table
-from flatgauge.twins import allowed_rounding, families
+from flatgauge.twins import Family, allowed_rounding, other_families, rescalings
 from flatgauge.vocabulary import Kind, Verdict, kind_label
 
 # By how much measures may move where outputs of exact twins do, and the most of it.
@@ -148,8 +148,7 @@ def audit(
         An `Audit`; its `report` holds the base measurements.
     """
     asked = asked_for(requests)
-    known = families(objective)
-    scored = objective.loss.classification
+    known, left_out = _families(objective)
     partly = {family.kind for family in known if not family.complete}
     moved = [
         family.twin(seed + index, spread)
@@ -177,7 +176,11 @@ def audit(
         for request, found in report.measurements.items():
             drift[request, twin.kind, twin.exact].append(found)
     # What rounds its outputs more coarsely than its parameters rounds its measures, too.
-    same = [twin for twin in moved if twin.exact and not twin.kind.startswith("output")]
+    same = [
+        twin
+        for twin in moved
+        if twin.exact and twin.holds and not twin.kind.startswith("output")
+    ]
     coarse = max((twin.change for twin in same), default=0.0)
     tolerance = _tolerance(base, coarse)
     rows = [
@@ -217,9 +220,21 @@ def audit(
     rows.sort(
         key=lambda r: (asked.index(r.measure), r.kind, not r.exact, r.adversarial)
     )
-    kinds = {family.kind for family in known}
-    left_out = [] if Kind.OUTPUT_SCALE in kinds or not scored else [NO_SCALING]
     return Audit(base, rows, dict(change), twin, untried, left_out)
+
+
+def _families(objective: Objective) -> tuple[list[Family], list[str]]:
+    """The families that can be had, and which cannot, with the reason."""
+    found, left_out = other_families(objective), []
+    if objective.loss.classification and Kind.OUTPUT_SCALE not in {
+        family.kind for family in found
+    }:
+        left_out.append(NO_SCALING)
+    try:
+        found = [*rescalings(objective), *found]
+    except SymmetryError as reason:
+        left_out.append(f"Rescalings were left out: {reason}")
+    return found, left_out
 
 
 def _tolerance(base: Report, coarse: float) -> float:

@@ -75,6 +75,10 @@ def private_copy(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             # The same gradients, laid out in another way, which has no second ones.
             module.sparse = False
+        # Grouped products of experts know neither float64 nor second derivatives.
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "_experts_implementation"):
+            config._experts_implementation = "eager"
         # Fake quantization looks for its ranges at every call, in evaluation mode, too.
         disable: Any = getattr(module, "disable_observer", None)
         if callable(disable):

@@ -99,21 +99,42 @@ def _beside(kind: str, before: Objective, after: Objective) -> float:
 
 def families(objective: Objective) -> list[Family]:
     """A family for each kind of symmetry that this network can be shown to have."""
-    found: list[Family] = []
+    return [*rescalings(objective), *other_families(objective)]
 
-    def offer(kind: str, move: Move, exact: bool = True, complete: bool = True) -> None:
-        found.append(Family(kind, exact, objective, move, complete))
 
+def rescalings(objective: Objective) -> list[Family]:
+    """The families of the network's diagonal group.
+
+    Raises:
+        SymmetryError: if it cannot be read off the network.
+    """
     # Corrected running statistics are not looked at in train mode.
     train = objective.network.mode == "train"
     group = symmetries(objective, batchnorm="joint" if train else "eps-corrected")
-    for kind in group.kinds:
-        offer(kind, partial(_rescaled, objective, group, kind), complete=group.complete)
+    found = [
+        Family(
+            kind,
+            True,
+            objective,
+            partial(_rescaled, objective, group, kind),
+            group.complete,
+        )
+        for kind in group.kinds
+    ]
     joint = symmetries(objective, batchnorm="joint")
     if joint.approximate_dimension > joint.dimension:
-        offer(
-            Kind.NODE_RESCALE, partial(_rescaled, objective, joint, None), exact=False
-        )
+        move = partial(_rescaled, objective, joint, None)
+        found.append(Family(Kind.NODE_RESCALE, False, objective, move))
+    return found
+
+
+def other_families(objective: Objective) -> list[Family]:
+    """The families of the other kinds, which are found by use or by layout."""
+    found: list[Family] = []
+
+    def offer(kind: str, move: Move) -> None:
+        found.append(Family(kind, True, objective, move))
+
     attention = _attention_layouts(objective)
     if attention:
         offer(Kind.ATTENTION_GL, partial(_other_heads, objective, attention))

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry import capture, symmetries
+from flatgauge.symmetry.interpret import SymmetryWarning
+from flatgauge.symmetry.rules import registry
 
 SQUARE = torch.arange(8).flip(0)
 
@@ -270,3 +272,129 @@ def test_inputs_may_be_positional_or_named():
     assert symmetries(Sum(), {"left": left, "right": right}).dimension == 5
     with pytest.raises(SymmetryError, match="could not be run"):
         symmetries(Sum(), left)
+
+
+class Recurrent(nn.Module):
+    """3 units, then a recurrent layer, then a linear map of its outputs and its state."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(5, 3), layer
+        width = (layer.proj_size or layer.hidden_size) * (1 + layer.bidirectional)
+        self.second, self.third = nn.Linear(width, 2), nn.Linear(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, state = self.layer(torch.relu(self.first(x)))
+        state = state[0] if isinstance(state, tuple) else state
+        last = torch.cat(list(state[-(1 + self.layer.bidirectional) :]), -1)
+        return self.second(outputs[:, -1]) + self.third(last)
+
+
+RECURRENT = {
+    # With 3 units before: a relu leaves each unit of each layer and direction free.
+    "relu": (lambda: nn.RNN(3, 4, nonlinearity="relu", batch_first=True), 3 + 4),
+    "deep relu": (
+        lambda: nn.RNN(3, 4, 2, "relu", bias=False, batch_first=True),
+        3 + 2 * 4,
+    ),
+    "both ways": (
+        lambda: nn.RNN(3, 4, 2, "relu", batch_first=True, bidirectional=True),
+        3 + 2 * 2 * 4,
+    ),
+    "tanh": (lambda: nn.RNN(3, 4, batch_first=True), 3),
+    "lstm": (lambda: nn.LSTM(3, 4, 2, batch_first=True), 3),
+    "projected": (lambda: nn.LSTM(3, 4, 2, batch_first=True, proj_size=2), 3 + 2 * 2),
+    "gru": (lambda: nn.GRU(3, 4, batch_first=True, bidirectional=True), 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers(name):
+    build, expected = RECURRENT[name]
+    torch.manual_seed(0)
+    group = find(Recurrent(build()), torch.randn(2, 4, 5), "export")
+    assert group.dimension == expected
+
+
+@pytest.mark.parametrize("name", ["relu", "deep relu", "both ways", "tanh"])
+def test_recurrent_layers_step_by_step(name, monkeypatch):
+    """Watched while it runs, a layer is a chain of other operators: the same group."""
+    build, expected = RECURRENT[name]
+    torch.manual_seed(0)
+
+    def refuse(*_):
+        raise RuntimeError("not exportable")
+
+    monkeypatch.setattr(capture, "export_graph", refuse)
+    group = find(Recurrent(build()), torch.randn(2, 4, 5), "dispatch")
+    assert group.dimension == expected
+
+
+class Bilinear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(5, 2), nn.Linear(5, 3)
+        self.both, self.last = nn.Bilinear(2, 3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = self.both(torch.relu(self.left(x)), torch.relu(self.right(x)))
+        return self.last(torch.relu(mixed))
+
+
+def test_bilinear_forms(front_end):
+    """Each of the 2 + 3 inputs and 4 outputs of the form is free."""
+    assert find(Bilinear(), torch.randn(6, 5), front_end).dimension == 2 + 3 + 4
+
+
+class FusedBias(nn.Module):
+    """Attention whose keys have no bias: zeros stand for it among the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(4, 12, bias=False)
+        self.query, self.value = (
+            nn.Parameter(torch.randn(4)),
+            nn.Parameter(torch.ones(4)),
+        )
+        self.register_buffer("key", torch.zeros(4), persistent=False)
+        self.out = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = torch.cat([self.query, self.key, self.value])
+        q, k, v = F.linear(x, self.qkv.weight, bias).chunk(3, -1)
+        return self.out((q @ k.mT).softmax(-1) @ v)
+
+
+def test_zeros_among_biases_have_every_scale(front_end):
+    """4 query-key and 4 value-output coordinates."""
+    assert find(FusedBias(), torch.randn(2, 3, 4), front_end).dimension == 8
+
+
+class NormOfItsOwn(nn.Module):
+    """A batch norm by hand, whose running mean is zero before any training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(3, 2)
+        self.register_buffer("running_mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x) - self.running_mean))
+
+
+def test_statistics_that_are_zero_by_chance_are_fixed(front_end):
+    assert find(NormOfItsOwn(), torch.randn(5, 4), front_end).dimension == 0
+
+
+def test_a_rule_that_fails_holds_its_tensors_fixed(monkeypatch):
+    def broken(*_):
+        raise IndexError("no such thing")
+
+    monkeypatch.setitem(registry._RULES, "aten::relu", broken)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    with pytest.warns(SymmetryWarning) as told:
+        group = symmetries(model, torch.randn(3, 4))
+    assert any("'aten::relu' failed in module '1'" in str(one.message) for one in told)
+    assert group.dimension == 0
+    assert not group.complete

@@ -72,7 +72,8 @@ class _Recorder(TorchDispatchMode):
             value = self.parameters[name.removeprefix(PREFIX)] = self._new(parameter)
             self._dependent.add(value)
         for name, buffer in model.named_buffers():
-            self.buffers[name.removeprefix(PREFIX)] = self._new(buffer)
+            value = self.buffers[name.removeprefix(PREFIX)] = self._new(buffer)
+            self.constants[value] = buffer.detach()
         for leaf in pytree.tree_leaves(inputs):
             if isinstance(leaf, Tensor):
                 value = self._new(leaf)

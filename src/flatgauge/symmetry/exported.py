@@ -59,8 +59,7 @@ def _read(program: ExportedProgram, tied: Mapping[str, str]) -> Graph:
                 parameters[target] = value
             elif spec.kind is InputKind.BUFFER:
                 buffers[target] = value
-                if not value.floating:
-                    constants[value] = _tensor(program, spec.target)
+                constants[value] = _tensor(program, spec.target)
             elif spec.kind is InputKind.CONSTANT_TENSOR:
                 constants[value] = _tensor(program, spec.target)
         elif entry.op == "call_function" and entry.target is operator.getitem:

@@ -66,7 +66,7 @@ class Graph:
     Attributes:
         parameters: The value of each parameter, by name.
         buffers: The value of each buffer, by name.
-        constants: Tensors that are neither, with their entries.
+        constants: Buffers, and tensors that are neither, with their entries.
         nodes: The operators, in order.
         outputs: The values whose scales must not change.
         front_end: "export" or "dispatch".

@@ -14,11 +14,12 @@ from torch.utils import _pytree as pytree
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.capture import Reading
 from flatgauge.symmetry.graph import Node, Value
-from flatgauge.symmetry.labels import Scale, unscaled
+from flatgauge.symmetry.labels import Scale, nothing, unscaled
 from flatgauge.symmetry.parameters import buffer_scales, parameter_scales
 from flatgauge.symmetry.rules import find_rule
 from flatgauge.symmetry.site import Findings, Integers, Pin, Site
 from flatgauge.symmetry.system import System
+from flatgauge.vectors import first_line
 
 FOLD_LIMIT = 2**22
 """Integer tensors with more entries than this are not computed ahead."""
@@ -60,7 +61,7 @@ def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretati
     buffers = buffer_scales(graph, system, batchnorm, fixed)
     known: dict[Value, Scale | Integers] = {}
     for value, tensor in graph.constants.items():
-        known[value] = _constant(value, None if value.floating else tensor.cpu())
+        known[value] = _constant(value, tensor.cpu())
     for name, scale in parameters.items():
         known[graph.parameters[name]] = scale
     for name, reason in fixed.items():
@@ -68,6 +69,9 @@ def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretati
     for name, value in graph.buffers.items():
         if name in buffers:
             known[value] = buffers[name]
+        elif value.floating and name.endswith(("running_mean", "running_var")):
+            # They are zeros by chance, before any training.
+            known[value] = unscaled(value.shape)
     for node in graph.nodes:
         site = Site(node, graph, system, findings, batchnorm)
         results = _apply(site, known, strict)
@@ -83,9 +87,11 @@ def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretati
 
 
 def _constant(value: Value, tensor: torch.Tensor | None) -> Scale | Integers:
-    if value.floating:
-        return unscaled(value.shape)
-    return Integers(value.shape, tensor)
+    if not value.floating:
+        return Integers(value.shape, tensor)
+    if tensor is not None and not bool(tensor.any()):
+        return nothing(value.shape)
+    return unscaled(value.shape)
 
 
 def _lookup(known: Mapping[Value, Scale | Integers], value: Value) -> Scale | Integers:
@@ -106,8 +112,20 @@ def _apply(
     scaled = any(isinstance(item, Scale) and item.terms for item in operands)
     rule = find_rule(node.name, scaled=scaled)
     if rule is not None:
-        result = rule(site, *args, **kwargs)
-        return (result,) if node.single else tuple(result)
+        try:
+            result = rule(site, *args, **kwargs)
+            return (result,) if node.single else tuple(result)
+        except SymmetryError:
+            raise
+        except Exception as error:
+            # What it has demanded so far can only hold more fixed.
+            scaled = True
+            warnings.warn(
+                f"the scaling rule of '{node.name}' failed in module '{node.module}' "
+                f"({type(error).__name__}: {first_line(error)}): please report this.",
+                SymmetryWarning,
+                stacklevel=5,
+            )
     if scaled:
         _unknown(site, operands, strict)
     return (None,) * len(node.outputs)
