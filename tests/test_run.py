@@ -10,7 +10,9 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.curvature import plan
 from flatgauge.errors import NotConvergedError, OptionError
+from flatgauge.measures.registry import Outcome, find_measure
 from flatgauge.requests import DEFAULT
+from flatgauge.run import _is_hidden
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.vectors import size
 
@@ -175,3 +177,38 @@ def test_progress_is_told():
         progress=lambda *given: seen.append(given),
     )
     assert seen == [("hessian-trace", 0, 2), ("spectral-norm-product", 1, 2)]
+
+
+def test_a_number_that_rounding_hides_is_not_called_exact():
+    """A small regression BERT: the terms that cancel are larger than its Hessian."""
+    transformers = pytest.importorskip("transformers")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = transformers.BertForSequenceClassification(
+            transformers.BertConfig(
+                vocab_size=20, hidden_size=4, num_hidden_layers=2, num_attention_heads=2,
+                intermediate_size=6, max_position_embeddings=8, num_labels=1,
+            )
+        ).eval()  # fmt: skip
+        tokens = torch.randint(1, 20, (6, 5))
+        data = [{"input_ids": tokens, "labels": torch.randn(6, 1)}]
+    coarse, fine = (
+        fg.measure(fg.Objective(model, data, "mse", dtype=dtype), "hessian-trace")
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert fine["hessian-trace"].status is fg.Status.EXACT
+    one = coarse["hessian-trace"]
+    assert one.uncertainty > 0.1 * abs(one.value)
+    assert one.status is fg.Status.NOT_CONVERGED
+    assert "use dtype=torch.float64" in one.message
+
+
+@pytest.mark.parametrize(
+    ("value", "uncertainty", "hidden"),
+    [(1.0, 0.2, True), (1.0, 0.05, False), (0.0, 1e-9, False), (0.0, 9.0, True),
+     (1.0, None, False), (None, None, False)],
+)  # fmt: skip
+def test_what_rounding_hides(value, uncertainty, hidden):
+    objective = fg.Objective(mlp(3, 3).double(), (torch.eye(3), torch.arange(3)))
+    found = Outcome(value, fg.Status.EXACT, "", uncertainty)
+    assert _is_hidden(found, find_measure("hessian-trace"), objective) is hidden

@@ -38,6 +38,8 @@ from flatgauge.schedule import Schedule
 from flatgauge.vectors import size
 from flatgauge.version import __version__
 
+# The share of an exact number that rounding may change.
+ROUGH = 0.1
 REPORT_IT = "if it is not your model that raises this, please report it"
 
 
@@ -248,7 +250,21 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
     if found.value is not None and not math.isfinite(found.value):
         message = f"It came out as {found.value}, which is no result: {REPORT_IT}."
         return Outcome(None, Status.FAILED, message, None, found.details, found.loss)
+    if found.status is Status.EXACT and _is_hidden(found, info, work.objective):
+        message = (
+            f"{found.message} Rounding may change it by {found.uncertainty:.1g}, too much "
+            "for a result: use dtype=torch.float64."
+        )
+        return replace(found, status=Status.NOT_CONVERGED, message=message)
     return found
+
+
+def _is_hidden(found: Outcome, info: MeasureInfo, objective: Objective) -> bool:
+    """Whether rounding hides what the number is; a zero is seen beside the loss."""
+    if found.value is None or not found.uncertainty:
+        return False
+    size = abs(found.value) or abs(objective.value())
+    return found.uncertainty > ROUGH * (1.0 if info.logarithmic else size)
 
 
 def _in_words(error: Exception) -> str:
