@@ -7,6 +7,8 @@ rounded, so that no number about the network is finer than that.
 
 from __future__ import annotations
 
+from itertools import islice
+
 import torch
 
 from flatgauge.data import map_batch
@@ -20,19 +22,21 @@ from flatgauge.vectors import graph_nodes
 def own_precision(objective: Objective) -> torch.dtype:
     """The coarsest floating type that passes on what depends on the parameters.
 
-    Read off the graph of the first batch's outputs, in which constants have no part.
+    Read off the graph of the outputs on this process's first batch, in which constants
+    have no part; a process without batches takes the parameters' own type.
     """
+    met = {objective.dtype}
     with objective.isolated():
-        # An objective in double has the batches of the one that it was made from.
-        batch = map_batch(
-            lambda t: t.to(objective.dtype) if t.is_floating_point() else t,
-            objective.first_batch(),
-        )
-        outputs = objective.evaluate(objective.leaves(), batch)[0]
-        met = {
-            made.dtype
-            for node in graph_nodes(tensors_in(outputs))
-            for made in node._input_metadata
-        }
-    floating = {dtype for dtype in met if dtype.is_floating_point} | {objective.dtype}
-    return max(floating, key=lambda dtype: torch.finfo(dtype).eps)
+        for batch in islice(objective.batches(), 1):
+            # An objective in double has the batches of the one that it was made from.
+            placed = map_batch(
+                lambda t: t.to(objective.dtype) if t.is_floating_point() else t, batch
+            )
+            outputs = objective.evaluate(objective.leaves(), placed)[0]
+            met |= {
+                made.dtype
+                for node in graph_nodes(tensors_in(outputs))
+                for made in node._input_metadata
+                if made.dtype.is_floating_point
+            }
+    return max(met, key=lambda dtype: torch.finfo(dtype).eps)

@@ -67,6 +67,7 @@ class CurvatureOperator(SymmetricOperator):
         if self._given is not None:
             self._given.check(objective)
         self._products: Products | None = None
+        self._own_rounding = rounding_of(own_precision(objective))
 
     @property
     def planned(self) -> Plan | None:
@@ -82,8 +83,7 @@ class CurvatureOperator(SymmetricOperator):
     def rounding(self) -> float:
         """That of the loss and of the network, too; TF32 keeps 10 bits of the factors."""
         objective = self.objective
-        own = rounding_of(own_precision(objective))
-        finest = max(super().rounding, objective.loss.rounding, own)
+        finest = max(super().rounding, objective.loss.rounding, self._own_rounding)
         coarse = objective.precision == "tf32" and objective.device.type == "cuda"
         if coarse and objective.dtype == torch.float32:
             return max(finest, TF32)
