@@ -40,6 +40,8 @@ from flatgauge.version import __version__
 
 # The share of an exact number that rounding may change.
 ROUGH = 0.1
+# The share of the loss below which a number is as good as 0.
+NOTHING = 1e-3
 REPORT_IT = "if it is not your model that raises this, please report it"
 
 
@@ -260,10 +262,10 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
 
 
 def _is_hidden(found: Outcome, info: MeasureInfo, objective: Objective) -> bool:
-    """Whether rounding hides what the number is; a zero is seen beside the loss."""
+    """Whether rounding hides what the number is; far below the loss it is nothing."""
     if found.value is None or not found.uncertainty:
         return False
-    size = abs(found.value) or abs(objective.value())
+    size = max(abs(found.value), NOTHING * abs(objective.value()))
     return found.uncertainty > ROUGH * (1.0 if info.logarithmic else size)
 
 
