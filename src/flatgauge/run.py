@@ -253,9 +253,14 @@ def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Out
         message = f"It came out as {found.value}, which is no result: {REPORT_IT}."
         return Outcome(None, Status.FAILED, message, None, found.details, found.loss)
     if found.status is Status.EXACT and _is_hidden(found, info, work.objective):
+        advice = (
+            "take the coarser types out of the model's forward"
+            if work.objective.dtype == torch.float64
+            else "use dtype=torch.float64"
+        )
         message = (
             f"{found.message} Rounding may change it by {found.uncertainty:.1g}, too much "
-            "for a result: use dtype=torch.float64."
+            f"for a result: {advice}."
         )
         return replace(found, status=Status.NOT_CONVERGED, message=message)
     return found
