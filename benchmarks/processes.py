@@ -68,6 +68,7 @@ def _measure(rank: int, folder: str, name: str, rounds: int) -> None:
             seconds["all"].append(all_of_them)
     if rank == 0:
         torch.save(seconds, Path(folder) / "found.pt")
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -50,6 +50,8 @@ def joined() -> Iterator[None]:
         ) from error
     try:
         yield
+        # A process that leaves while another still reads from it can abort that one.
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
