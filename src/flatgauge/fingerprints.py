@@ -8,16 +8,11 @@ from torch import Tensor
 from flatgauge.data import Batch, leading_size
 from flatgauge.memo import once
 from flatgauge.nested import tensors_in
+from flatgauge.noise import mixed
 from flatgauge.objective import Objective
 
 # Numbers that are mixed at a time: their copies must stay small beside a batch.
 AT_ONCE = 1 << 22
-# The finalizer of SplitMix64 (Steele, Lea & Flood 2014), as signed numbers.
-STEPS = (
-    (30, 0xBF58476D1CE4E5B9 - (1 << 64)),
-    (27, 0x94D049BB133111EB - (1 << 64)),
-)
-LAST = 31
 
 
 @once
@@ -38,14 +33,14 @@ def _digest(batch: Batch) -> Tensor:
     for place, tensor in enumerate(tensors_in(batch.whole)):
         tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         rows = tensor.reshape(1 if samples is None else samples, -1)
-        found = _mixed(found.to(rows.device) + _row_sums(rows) + place + 1)
+        found = mixed(found.to(rows.device) + _row_sums(rows) + place + 1)
     return found.sum()
 
 
 def _row_sums(rows: Tensor) -> Tensor:
     """Σ_j w_j x_j of each row modulo 2⁶⁴, with odd weights that look random."""
     places = torch.arange(rows.shape[1], device=rows.device)
-    weights = _mixed(places + 1) | 1
+    weights = mixed(places + 1) | 1
     pieces = rows.split(max(1, AT_ONCE // max(rows.shape[1], 1)))
     return torch.cat([(_integers(piece) * weights).sum(1) for piece in pieces])
 
@@ -55,15 +50,3 @@ def _integers(values: Tensor) -> Tensor:
     if values.is_floating_point():
         values = values.float().view(torch.int32)
     return values.long()
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of the number."""
-    for shift, factor in STEPS:
-        numbers = (numbers ^ _shifted(numbers, shift)) * factor
-    return numbers ^ _shifted(numbers, LAST)
-
-
-def _shifted(numbers: Tensor, by: int) -> Tensor:
-    """To the right, filled with zeros."""
-    return (numbers >> by) & ((1 << (64 - by)) - 1)

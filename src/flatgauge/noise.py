@@ -93,7 +93,11 @@ def _key(random: torch.Generator) -> int:
 
 def split_mix(places: Tensor, key: int) -> Tensor:
     """64 random bits for each place: the generator's outputs from the state `key`."""
-    bits = (places + 1).mul_(GOLDEN).add_(key)
+    return mixed((places + 1).mul_(GOLDEN).add_(key))
+
+
+def mixed(bits: Tensor) -> Tensor:
+    """SplitMix64's last step: every bit of the result depends on all that are given."""
     bits = (bits ^ shifted(bits, 30)).mul_(FACTORS[0])
     bits = (bits ^ shifted(bits, 27)).mul_(FACTORS[1])
     return bits ^ shifted(bits, 31)

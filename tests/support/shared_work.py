@@ -304,16 +304,12 @@ def other_arguments(rank: int, count: int, what: str) -> None:
 
 def alone_in_trouble(rank: int, count: int) -> tuple[str, str]:
     """One rank fails between two sums, where the others do not see it."""
-    from flatgauge.solvers import basis
+    from flatgauge.solvers import krylov
 
     model, data, _ = problem("mlp")
     objective = fg.Objective(model, shares(data, rank, count, "even"))
     if rank:
-        basis.room_for = _no_room  # type: ignore[assignment]
-        import flatgauge.solvers.krylov as krylov
-
-        if hasattr(krylov, "room_for"):
-            krylov.room_for = _no_room  # type: ignore[attr-defined]
+        krylov.room_for = _no_room
     report = fg.measure(objective, "hessian-spectral-norm", "hessian-trace")
     return report["hessian-trace"].status.name, ""
 
