@@ -6,8 +6,8 @@ READY := $(VENV)/.ready
 # Two test workers with one thread each are faster here than one with two.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help setup demo test test-slow test-gpu test-oldest test-newest fuzz lint format \
-	bench papers docs clean
+.PHONY: help setup demo test test-slow test-gpu test-oldest test-newest fuzz zoo lint \
+	format bench papers docs clean
 
 help:
 	@echo "make demo       train and measure a small network on embedded data"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow  the slow tests"
 	@echo "make test-oldest, test-newest  the tests with torch 2.11, with the newest torch"
 	@echo "make fuzz       N random networks of one SEED against dense references"
+	@echo "make zoo        real networks of timm, transformers and others; writes docs/zoo.md"
 	@echo "make lint       formatting, types, import layers"
 	@echo "make bench      benchmarks against a gradient and against other packages"
 	@echo "make papers     the papers' experiments, quick form; stored results compared"
@@ -60,6 +61,24 @@ JOBS ?= 2
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --count $(N) --seed $(SEED) --jobs $(JOBS) \
 		$(if $(FRESH),--fresh)
+
+# Real networks, in an environment with the packages that they come from. It goes on where
+# it stopped; a network is run again once the package or the zoo has changed. ONLY="gpt2
+# resnet" runs those whose names have one of these words.
+ZOO_READY := .venv-zoo/.ready
+$(ZOO_READY): pyproject.toml constraints.txt constraints-zoo.txt
+	test -x .venv-zoo/bin/python || $(PYTHON) -m venv .venv-zoo
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt torch
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c constraints.txt -e '.[transformers,lightning]' requests
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r constraints-zoo.txt
+	touch $@
+
+zoo: $(ZOO_READY)
+	PYTHONPATH=tests OMP_NUM_THREADS=1 .venv-zoo/bin/python -m zoo --jobs $(JOBS) \
+		$(if $(ONLY),--only $(ONLY))
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -35,7 +35,7 @@ from flatgauge.version import __version__
 
 PARTS = (
     "products", "diagonal", "eigenvalue", "default set", "trace", "growth", "memory",
-    "budget", "processes",
+    "budget", "processes", "sharded",
 )  # fmt: skip
 # What the networks at the size people use depend on: not the processor beside the GPU.
 DECISIVE = ("flatgauge", "torch", "gpu")

@@ -16,6 +16,7 @@ from benchmarks.memory import memory, within_budget
 from benchmarks.networks import NETWORKS
 from benchmarks.processes import processes
 from benchmarks.products import products
+from benchmarks.sharded import sharded
 from benchmarks.trace import trace
 
 # On a CPU the trace takes one batch, since the peers take a hundred products and more.
@@ -43,6 +44,7 @@ def _on_cpu() -> Iterator[Job]:
     for name in NETWORKS:
         run = partial(processes, NETWORKS[name])
         yield Job("processes", name, "ieee", run)
+    yield Job("sharded", "blocks", "ieee", sharded)
     for samples in BUDGETED:
         run = partial(within_budget, NETWORKS["GPT"], samples)
         yield Job("budget", "GPT", "ieee", run, f"N={samples}")

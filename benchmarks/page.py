@@ -36,6 +36,7 @@ AFTER_PLOTS = (
     tables.memory_table,
     tables.budget_table,
     tables.processes_table,
+    tables.sharded_table,
 )
 
 

@@ -282,3 +282,21 @@ def processes_table(found: Found, device: str) -> list[str]:
     head = ["network", "one process s", "two processes s", "ratio"]
     text = "A product with all of the data; every process has one thread."
     return ["### Several processes", "", text, "", *rows(head, cells)]
+
+
+def sharded_table(found: Found, device: str) -> list[str]:
+    if not found.get("sharded"):
+        return []
+    one = found["sharded"][-1]
+    whole = 4 * one["parameters"]
+    peaks = {int(count): by_step for count, by_step in one["bytes"].items()}
+    cells = [
+        [step, *(f"{by_step[step] / whole:.2f}" for by_step in peaks.values())]
+        for step in next(iter(peaks.values()))
+    ]
+    head = ["peak of a process, in models", *(f"{n} processes" for n in peaks)]
+    text = (
+        f"A model of {one['parameters'] / 1e6:.1f} M parameters in 16 blocks, sharded by "
+        "FSDP2 and never whole in a process; the eigenvalue takes 12 products."
+    )
+    return ["### Sharded models", "", text, "", *rows(head, cells)]

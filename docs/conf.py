@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,9 @@ project = "flatgauge"
 author = "The flatgauge authors"
 copyright = author
 release = version = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+# What the tutorial shows is stored in it; a test runs it again.
+nb_execution_mode = "off"
 exclude_patterns = ["_build", "invariance_table.md", "algorithm1_table.md"]
 html_theme = "furo"
 html_static_path = ["_static"]
@@ -26,9 +29,13 @@ html_title = f"flatgauge {__version__}"
 html_show_copyright = False
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+# Longer signatures have a line for each argument.
+maximum_signature_line_length = 88
 napoleon_numpy_docstring = False
-napoleon_attr_annotations = False
+napoleon_attr_annotations = True
 
 
 def run_examples(app: object) -> None:
@@ -47,14 +54,16 @@ def run_examples(app: object) -> None:
         (PRINTED / f"{script.stem}.txt").write_text(done.stdout, encoding="utf-8")
 
 
-def plain_bars(app, what, name, thing, options, lines: list[str]) -> None:
-    """|W| in a docstring is a magnitude, not a substitution."""
+def plain_signs(app, what, name, thing, options, lines: list[str]) -> None:
+    """|W| in a docstring is no substitution, and "*points" no emphasis."""
     lines[:] = [
-        line if line.lstrip().startswith(">>>") else line.replace("|", "\\|")
+        line
+        if line.lstrip().startswith(">>>")
+        else re.sub(r"(\||(?<=['\"])\*)", r"\\\1", line)
         for line in lines
     ]
 
 
 def setup(app) -> None:
     app.connect("builder-inited", run_examples)
-    app.connect("autodoc-process-docstring", plain_bars, priority=600)
+    app.connect("autodoc-process-docstring", plain_signs, priority=600)

@@ -11,6 +11,8 @@ from networks import Attention, convolutional, mlp, normal, normalized, seeded
 from torch import nn
 
 import flatgauge as fg
+from flatgauge.symmetry.discover import program_of
+from flatgauge.symmetry.hidden import hidden_units
 from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     Projection,
@@ -24,6 +26,7 @@ from flatgauge.symmetry.maps.batchnorm import (
 from flatgauge.symmetry.maps.branch import split_branches
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.hidden import flip_signs, mix_hidden
 from flatgauge.symmetry.maps.output import (
     axes_of,
     scale_output,
@@ -31,6 +34,7 @@ from flatgauge.symmetry.maps.output import (
 )
 from flatgauge.symmetry.maps.permute import permute_units
 from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
+from flatgauge.symmetry.shifts import absorbed_shifts
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ def moves() -> Iterator[Move]:
     yield from chain_moves()
     yield from batch_norm_moves()
     yield from output_moves()
+    yield from absorbed_moves()
     yield from discrete_moves()
     yield from attention_moves()
 
@@ -132,21 +137,28 @@ def output_moves() -> Iterator[Move]:
     yield Move("outputs shifted by the last weight", start, start.at(moved))
 
 
+def absorbed_moves() -> Iterator[Move]:
+    layers = (lambda: nn.Linear(3, 5), lambda: nn.LayerNorm(5), lambda: nn.Linear(5, 4))
+    start = problem(seeded(lambda: nn.Sequential(*(layer() for layer in layers))))
+    moved = absorbed_shifts(start).moved(start.parameters, seed=3, spread=1.0)
+    yield Move("a layer norm's inputs shifted", start, start.at(moved))
+
+
 def discrete_moves() -> Iterator[Move]:
     start = problem(seeded(lambda: mlp(3, 6, 4, activation=nn.Tanh)))
     signs = torch.tensor([1, -1, -1, 1, -1, 1], dtype=torch.float64)
-    flipped = {
-        **start.parameters,
-        "0.weight": start.parameters["0.weight"] * signs[:, None],
-        "0.bias": start.parameters["0.bias"] * signs,
-        "2.weight": start.parameters["2.weight"] * signs,
-    }
+    (units,) = hidden_units(program_of(start))
+    flipped = flip_signs(start.parameters, units, signs)
     yield Move("signs flipped (tanh)", start, start.at(flipped))
     model = seeded(lambda: mlp(3, 6, 4))
     start = problem(model)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     moved = permute_units(start.parameters, Chain.of(model), 0, order)
     yield Move("units permuted", start, start.at(moved))
+    start = problem(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 4))))
+    (units,) = hidden_units(program_of(start))
+    moved = mix_hidden(start.parameters, units, random_gl(1, 5, seed=8, spread=2.0)[0])
+    yield Move("the factors of a product, any matrix", start, start.at(moved))
     # Only the layer that is split, so that the factors ½ and 2 are seen undiluted.
     split, merged = (
         problem(split_branches(model, 0, share), params=lambda n: n.startswith("0."))

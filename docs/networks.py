@@ -78,3 +78,61 @@ class Attention(nn.Module):
         )
         mixed = nn.functional.scaled_dot_product_attention(q, k, v)
         return self.head(self.output(mixed.transpose(1, 2).flatten(2)).mean(1))
+
+
+class Transformer(nn.Module):
+    """A block with layer norms, torch's attention and a GELU, on a stream of tokens."""
+
+    def __init__(self, width: int = 6):
+        super().__init__()
+        self.embed = nn.Linear(6, width)
+        self.before, self.between, self.last = (nn.LayerNorm(width) for _ in range(3))
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.inside, self.outside = nn.Linear(width, 8), nn.Linear(8, width)
+        self.head = nn.Linear(width, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        y = self.before(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        x = x + self.outside(nn.functional.gelu(self.inside(self.between(x))))
+        return self.head(self.last(x).mean(1))
+
+
+class Gated(nn.Module):
+    """A block with root-mean-square norms, a gate, and one key-value head for two heads."""
+
+    def __init__(self, width: int = 6):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(3))
+        self.query, self.output = (
+            nn.Linear(width, width, bias=False) for _ in range(2)
+        )
+        self.key, self.value = (nn.Linear(width, width // 2) for _ in range(2))
+        self.gate, self.up = (nn.Linear(width, 8, bias=False) for _ in range(2))
+        self.down = nn.Linear(8, width, bias=False)
+        self.head = nn.Linear(width, CLASSES, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norms[0](x)
+        q = self.query(y).unflatten(-1, (2, -1)).transpose(1, 2)
+        k, v = (
+            part(y)[:, None].expand(-1, 2, -1, -1) for part in (self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))
+        y = self.norms[1](x)
+        x = x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+        return self.head(self.norms[2](x).mean(1))
+
+
+class LowRank(nn.Module):
+    """A linear map with LoRA's product of two factors beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.head = nn.Linear(3, 5), nn.Linear(5, CLASSES)
+        self.a, self.b = nn.Linear(3, 2, bias=False), nn.Linear(2, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.base(x) + self.b(self.a(x))))

@@ -6,6 +6,7 @@ from support.cases import CASES, Case, _normal, mlp
 from torch import nn
 
 import flatgauge as fg
+from flatgauge import adversary
 from flatgauge.adversary import sharpened
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.twins import first_outputs
@@ -91,3 +92,20 @@ def test_a_hugging_face_gpt2_is_sharpened():
     found = sharpened(fg.Objective(model, [batch]), 1e4)
     assert found.ratio >= 1e4
     assert found.output_change < 1e-10
+
+
+def test_further_generators_are_tried_where_the_best_are_not_curved(monkeypatch):
+    tried = []
+    own = adversary._curved
+
+    def first_fails(*given):
+        tried.append(given[-1])
+        return own(*given) if len(tried) > 1 else []
+
+    monkeypatch.setattr(adversary, "_curved", first_fails)
+    monkeypatch.setattr(adversary, "CANDIDATES", 2)
+    monkeypatch.setattr(adversary, "RESCALINGS", ["node-rescale"])
+    found = adversary.sharpened(CASES["mlp"].objective(), 10.0)
+    assert found.ratio >= 10
+    assert len(tried) == 2
+    assert not set(tried[0]) & set(tried[1])

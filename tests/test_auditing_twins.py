@@ -178,16 +178,20 @@ def test_a_tensor_without_curvature_counts_as_nothing():
 
 
 def test_a_network_that_cannot_be_read_is_audited_without_rescalings():
-    class Branches(nn.Linear):
+    class WritesAndDifferentiates(nn.Linear):
         def forward(self, x):
-            scores = super().forward(x)
-            return scores if scores.sum() > 0 else 2 * scores
+            leaf = x.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(leaf.square().sum(), leaf)
+            slope[:, :1].mul_(2.0)
+            return super().forward(slope)
 
-    objective = fg.Objective(seeded(lambda: Branches(3, CLASSES)), data(3))
+    objective = fg.Objective(
+        seeded(lambda: WritesAndDifferentiates(3, CLASSES)), data(3)
+    )
     found = fg.audit(objective, *SHARPNESS, elements=1)
     assert found.violations == []
     assert set(found.function_change) == {"output-shift", "output-scale"}
-    assert "Rescalings were left out: module '' reads a number" in str(found)
+    assert "Rescalings were left out: 'aten::mul_' in module '' writes" in str(found)
     assert found.untried
 
 

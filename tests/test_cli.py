@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from support.cases import CASES
+from support.pages import full
 from support.runs import save_run
 from support.stored import assert_alike
 from support.users import namespace, net
@@ -330,13 +331,14 @@ def test_the_path_of_checkpoints_is_a_landscape(net, tmp_path):
         }
         paths.append(tmp_path / f"{place}.pt")
         torch.save(state, paths[-1])
-    given = [word for path in paths for word in ("--path", str(path))]
-    arguments = ["landscape", f"{net}:model", f"{net}:data", "--points", "3", *given]
-    assert main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
-    [found] = load(tmp_path / "a.json")["extras"]["landscapes"]
-    assert found["names"] == [str(path) for path in paths]
-    assert "cautions" not in load(tmp_path / "a.json")["extras"]
-    assert found["explained"] == pytest.approx(1.0)
+    each = [word for path in paths for word in ("--path", str(path))]
+    for given in (each, ["--path", str(tmp_path / "*.pt")]):
+        arguments = ["landscape", f"{net}:model", f"{net}:data", "--points", "3"]
+        assert main([*arguments, *given, "--json", str(tmp_path / "a.json")]) == 0
+        [found] = load(tmp_path / "a.json")["extras"]["landscapes"]
+        assert found["names"] == [str(path) for path in paths]
+        assert "cautions" not in load(tmp_path / "a.json")["extras"]
+        assert found["explained"] == pytest.approx(1.0)
 
 
 def test_the_checkpoints_of_a_run_become_curves(net, tmp_path, capsys):
@@ -410,3 +412,11 @@ def test_folders_bring_their_weights(capsys):
     assert capsys.readouterr().out == ""
     deliver(report, Settings(model="net.py:model", data="digits"))
     assert "net.py:model returned them" in capsys.readouterr().out
+
+
+def test_every_figure_that_was_written_is_named(tmp_path, capsys):
+    stored = tmp_path / "a.json"
+    full().to_json(stored)
+    assert main(["report", str(stored), "--out", str(tmp_path / "a.svg")]) == 0
+    said = capsys.readouterr().out.partition("wrote ")[2].strip().split(", ")
+    assert {Path(one) for one in said} == set(tmp_path.glob("a-*.svg"))

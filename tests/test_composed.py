@@ -7,6 +7,7 @@ import torch
 from support.dense import dense_hessian
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 import flatgauge as fg
 from flatgauge.composed import embedding_bag, hardsigmoid
@@ -58,10 +59,51 @@ def test_what_bags_do_on_the_side_is_left_to_torch():
 
 
 def test_torchs_functions_are_put_back():
-    before = functional.hardsigmoid, functional.embedding_bag
+    before = functional.hardsigmoid, functional.embedding_bag, functional.group_norm
     with isolated(torch.device("cpu")):
         assert functional.hardsigmoid is hardsigmoid
-    assert (functional.hardsigmoid, functional.embedding_bag) == before
+    after = functional.hardsigmoid, functional.embedding_bag, functional.group_norm
+    assert after == before
+
+
+def test_gains_of_a_group_norm_whose_channels_come_last():
+    """Torch's kernel ends the process here, where nothing asks for the input's slope."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 3)).double()
+    inputs, targets = batch(4, 2, 2)
+    last = inputs.to(memory_format=torch.channels_last)
+    found, expected = (
+        fg.Objective(model, (x, targets), params=lambda name: name.startswith("0."))
+        for x in (last, inputs)
+    )
+    for name, slope in found.gradient().items():
+        torch.testing.assert_close(slope, expected.gradient()[name])
+
+
+def test_a_grouped_convolution_with_weight_norm():
+    """As the positions of wav2vec2: one gain for each tap.
+
+    Each of the 3 taps' directions may be rescaled, and all gains against what comes in.
+    """
+    torch.manual_seed(0)
+    convolution = nn.Conv1d(4, 4, 3, padding=1, groups=2)
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 1),
+        nn.ReLU(),
+        parametrizations.weight_norm(convolution, dim=2),
+        nn.GELU(),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
+        nn.Linear(4, 3),
+    )
+    objective = fg.Objective(model.double(), batch(2, 5))
+    report = fg.measure(objective, "hessian-trace", "normalized-sharpness")
+    assert all(one.status.trusted for one in report.measurements.values())
+    expected = float(dense_hessian(objective).trace())
+    assert report["hessian-trace"].value == pytest.approx(expected, rel=1e-9)
+    group = fg.symmetries(objective)
+    assert group.dimension == 4
+    assert group.error < 1e-13
 
 
 @pytest.mark.parametrize("middle", [nn.Hardsigmoid(), nn.Hardswish(inplace=True)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import json
 import math
 import os
 import re
@@ -12,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.cases import CASES
 
 import flatgauge as fg
 
@@ -32,11 +35,12 @@ def script(monkeypatch: pytest.MonkeyPatch):
     return load
 
 
-def assert_same(found: str, expected: str) -> None:
+def assert_same(found: str, expected: str, rounding: float = 0.0) -> None:
     """The same text, with numbers that agree to the digits that are printed."""
     assert NUMBER.split(found) == NUMBER.split(expected)
     for one, other in zip(NUMBER.findall(found), NUMBER.findall(expected), strict=True):
-        assert math.isclose(float(one), float(other), rel_tol=0.02), (one, other)
+        pair = float(one), float(other)
+        assert math.isclose(*pair, rel_tol=0.02, abs_tol=rounding), pair
 
 
 def run(path: Path) -> str:
@@ -64,6 +68,15 @@ def test_every_example_is_on_a_page():
         assert f"_build/printed/{path.stem}.txt" in pages, path.name
 
 
+@pytest.mark.slow
+def test_the_ten_lines_of_the_readme_run(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(code, {"model": CASES["mlp"].model(), "loader": [CASES["mlp"].data()]})
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "audit.svg"}
+
+
 def test_the_committed_table_has_every_mark(script):
     expected = script("generate_invariance").EXPECTED
     text = (DOCS / "invariance_table.md").read_text(encoding="utf-8")
@@ -73,6 +86,18 @@ def test_the_committed_table_has_every_mark(script):
     signs = {"y": "✓", "a": "✓", "n": "✗", "-": "–"}
     for row, marks in expected.items():
         assert found[row] == [signs[mark] for mark in marks.replace(" ", "")], row
+
+
+def test_the_committed_kinds_are_those_claimed(script):
+    text = (DOCS / "kinds_table.md").read_text(encoding="utf-8")
+    for row in script("generate_kinds").rows():
+        assert "| " + " | ".join(row) + " |" in text, row[0]
+
+
+@pytest.mark.slow
+def test_the_committed_kinds_are_those_found(script):
+    text = (DOCS / "kinds_table.md").read_text(encoding="utf-8")
+    assert script("generate_kinds").page() == text
 
 
 @pytest.mark.parametrize("page", ["mathematics.md", "theorems.md", "which_measure.md"])
@@ -111,6 +136,45 @@ def test_generated_tables_are_up_to_date(script, name: str, page: str):
     assert_same(script(name).page(), committed)
 
 
+def printed(notebook: Path) -> str:
+    """What the cells of a notebook have shown, as text."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    shown = [output for cell in cells for output in cell.get("outputs", [])]
+    texts = [one.get("text") or one["data"]["text/plain"] for one in shown]
+    return "\n".join("".join(text) for text in texts)
+
+
+@pytest.mark.slow
+def test_the_tutorial_shows_what_it_gives(tmp_path: Path):
+    pytest.importorskip("nbclient")
+    path, again = DOCS / "tutorial.ipynb", tmp_path / "tutorial.ipynb"
+    # In a process of its own: Jupyter's warnings are not ours.
+    code = (
+        "import sys, nbclient, nbformat; notebook = nbformat.read(sys.argv[1], 4);"
+        "nbclient.execute(notebook, timeout=300); nbformat.write(notebook, sys.argv[2])"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "IPYTHONDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code, path, again]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert_same(printed(again), printed(path), rounding=1e-12)
+
+
+def test_the_gallery_has_a_picture_for_every_command(script):
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\(gallery/([\w-]+\.svg)\)", page))
+    assert shown == {path.name for path in (DOCS / "gallery").glob("*.svg")}
+    for words in script("generate_gallery").commands():
+        stem = Path(words[words.index("--out") + 1]).stem
+        assert any(name.startswith(stem) for name in shown), stem
+
+
+@pytest.mark.slow
+def test_the_gallery_can_be_drawn_again(script, tmp_path: Path):
+    names = {path.name for path in script("generate_gallery").draw(tmp_path)}
+    assert names == {path.name for path in (DOCS / "gallery").glob("*.svg")}
+
+
 @pytest.mark.slow
 def test_the_theorems_can_be_drawn(tmp_path: Path):
     code = (
@@ -131,7 +195,10 @@ def test_the_documentation_builds_without_warnings(tmp_path: Path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "html" / "index.html").exists()
+    reference = (tmp_path / "html" / "api.html").read_text(encoding="utf-8")
+    plain = html.unescape(re.sub(r"<[^>]*>|\s+", "", reference))
+    assert "value()→float" in plain
+    assert "objective:Objective,*requests:str|Sequence[str]" in plain
 
 
 def test_the_architecture_is_drawn_from_the_source(script):

@@ -245,6 +245,8 @@ def test_scripted_models_are_refused_by_name():
             ModelError, match=r"is a ScriptModule .*pass the module that"
         ):
             fg.Objective(scripted, (X, Y))
+        with pytest.raises(ModelError, match="is a ScriptModule"):
+            fg.symmetries(scripted, X.float())
 
 
 @pytest.mark.gpu

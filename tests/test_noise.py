@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -124,3 +126,20 @@ class TestSigns:
     def test_a_gpu_makes_the_same(self):
         there = random_signs(1001, generator(0), FLOAT32.cuda())
         assert torch.equal(there.cpu(), random_signs(1001, generator(0), FLOAT32))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 1001])
+@pytest.mark.parametrize("drawn", [standard_normal, random_signs])
+def test_some_places_have_the_numbers_of_all(drawn, count):
+    everything = drawn(count, generator(5), FLOAT64)
+    cuts = [0, count // 3, count // 3, (count + 1) // 2, count]
+    for places in (
+        [range(count)],
+        [range(a, b) for a, b in itertools.pairwise(cuts)],
+        [range(count // 2, count), range(count // 4)],
+        [range(0)],
+    ):
+        found = drawn(count, generator(5), FLOAT64, places)
+        wanted = [everything[own.start : own.stop] for own in places]
+        assert torch.allclose(found, torch.cat(wanted), rtol=1e-14)
+        assert found.dtype == torch.float64

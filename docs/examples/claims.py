@@ -11,4 +11,4 @@ for info in fg.list_measures():
     print(f"  cost: {info.cost}\n")
 
 trace = next(info for info in fg.list_measures() if info.name == "hessian-trace")
-assert trace.invariant_to() == {"permutation"}
+assert trace.invariant_to() == {"permutation", "sign-flip", "absorbed-shift"}

@@ -21,8 +21,9 @@ from flatgauge.twins import first_outputs
 from flatgauge.vectors import Params, dot, map_tensors, multiply, scale
 from flatgauge.vocabulary import RESCALINGS, Kind
 
-# Generators whose curvature is looked at, best first.
-CANDIDATES = 16
+# Generators whose curvature is looked at, best first: at a time, and in all.
+CANDIDATES, MOST_CANDIDATES = 16, 256
+NOTHING = (0.0, 0.0, torch.zeros(0))
 # What the bound asks for beyond the factor, against the error of the spectral norms.
 MARGIN = 1.05
 
@@ -66,6 +67,7 @@ def sharpened(objective: Objective, factor: float, *, seed: int = 0) -> Sharpene
     """`sharpen`, with the measured spectral norms."""
     if not factor >= 1:
         raise OptionError(f"factor= is {factor}: give a number of at least 1.")
+    objective = objective.whole()
     hessian = Hessian(objective)
     top = largest_eigenvalue(hessian, tol=1e-3, seed=seed)
     if top.value <= 0:
@@ -99,33 +101,42 @@ def _steepest(
             continue
         ones = map_tensors(torch.ones_like, objective.parameters)
         scores = orbit.at(multiply(top, top)).inner(ones)
-        best = scores.abs().argsort(descending=True)[:CANDIDATES].tolist()
-        exponents = orbit.at(ones)
-        parts = []
-        for index in best:
-            direction = torch.zeros(len(orbit), dtype=torch.float64)
-            direction[index] = -1.0 if scores[index] > 0 else 1.0
-            speeds = exponents.combine(direction)
-            rate = -min(float(speed.min()) for speed in speeds.values())
-            shrinking = {n: (s <= -rate * (1 - 1e-9)).to(s) for n, s in speeds.items()}
-            part = multiply(top, shrinking)
-            length = float(dot(part, part).sqrt())
-            if length > 0 and rate > 0:
-                parts.append((direction, rate, scale(part, 1 / length)))
-        images = hessian @ [part for _, _, part in parts]
-        found = [
-            (float(dot(part, image)), rate, direction)
-            for (direction, rate, part), image in zip(parts, images, strict=True)
-        ]
-        curvature, rate, direction = max(
-            found, default=(0.0, 0.0, ones), key=lambda f: f[0]
-        )
-        if curvature > 0 and isinstance(direction, Tensor):
-            return orbit, direction, curvature, rate
+        order = scores.abs().argsort(descending=True)[:MOST_CANDIDATES]
+        for some in order.split(CANDIDATES):
+            found = _curved(hessian, top, orbit.at(ones), scores, some.tolist())
+            curvature, rate, direction = max(found, default=NOTHING, key=lambda f: f[0])
+            if curvature > 0:
+                return orbit, direction, curvature, rate
     raise SymmetryError(
         "this network has no rescaling that keeps its function and reaches a curved "
         "direction, so it cannot be sharpened: see symmetries(model, inputs).pinned."
     )
+
+
+def _curved(
+    hessian: Hessian,
+    top: Params,
+    exponents: VerticalSpace,
+    scores: Tensor,
+    chosen: list[int],
+) -> list[tuple[float, float, Tensor]]:
+    """For some generators: the curvature where they shrink, the rate, the direction."""
+    parts = []
+    for index in chosen:
+        direction = torch.zeros(len(exponents), dtype=torch.float64)
+        direction[index] = -1.0 if scores[index] > 0 else 1.0
+        speeds = exponents.combine(direction)
+        rate = -min(float(speed.min()) for speed in speeds.values())
+        shrinking = {n: (s <= -rate * (1 - 1e-9)).to(s) for n, s in speeds.items()}
+        part = multiply(top, shrinking)
+        length = float(dot(part, part).sqrt())
+        if length > 0 and rate > 0:
+            parts.append((direction, rate, scale(part, 1 / length)))
+    images = hessian @ [part for _, _, part in parts]
+    return [
+        (float(dot(part, image)), rate, direction)
+        for (direction, rate, part), image in zip(parts, images, strict=True)
+    ]
 
 
 def flattest(objective: Objective, kind: str = Kind.NODE_RESCALE) -> nn.Module:
@@ -140,6 +151,7 @@ def flattest(objective: Objective, kind: str = Kind.NODE_RESCALE) -> nn.Module:
     """
     if kind not in RESCALINGS:
         raise OptionError(f"kind= is '{kind}': use 'layer-rescale' or 'node-rescale'.")
+    objective = objective.whole()
     diagonal = hessian_diagonal(objective)
     if not diagonal.exact:
         raise OptionError(

@@ -34,7 +34,7 @@ NO_SCALING = (
 LEFT_OUT = "no twin was made sharper on purpose, since sharpen_by= is None"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit(Tabular):
     """What moved and what did not, on this very network.
 
@@ -148,6 +148,7 @@ def audit(
         An `Audit`; its `report` holds the base measurements.
     """
     asked = asked_for(requests)
+    objective = objective.whole()
     known, left_out = _families(objective)
     partly = {family.kind for family in known if not family.complete}
     moved = [

@@ -50,7 +50,7 @@ class ComparisonRow:
         return format_value(self.values[name], self.uncertainties[name])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Tabular):
     """Several checkpoints under the same measures.
 

@@ -1,4 +1,4 @@
-"""Functions of torch whose kernels have no second derivatives, composed of others.
+"""Functions of torch whose kernels lack derivatives, composed of others.
 
 Each takes what torch's function of the same name takes, and returns the same.
 """
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _embedding_bag = functional.embedding_bag
+_group_norm = functional.group_norm
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -83,11 +84,31 @@ def _places(offsets: Tensor, count: int, last: bool) -> tuple[Tensor, Tensor]:
     return places.clamp_max(max(count - 1, 0)), steps < lengths[:, None]
 
 
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Torch's own of an input in plain order.
+
+    On a CPU its backward ends the process where the channels come last and the slope of
+    the input is not asked for (torch 2.13).
+    """
+    plain = input.contiguous() if input.device.type == "cpu" else input
+    return _group_norm(plain, num_groups, weight, bias, eps)
+
+
 @contextmanager
 def composed_kernels() -> Iterator[None]:
     """Modules and models call these instead of torch's own, as long as it lasts."""
     module: Any = functional
-    ours = {"hardsigmoid": hardsigmoid, "embedding_bag": embedding_bag}
+    ours = {
+        "hardsigmoid": hardsigmoid,
+        "embedding_bag": embedding_bag,
+        "group_norm": group_norm,
+    }
     before = {name: getattr(module, name) for name in ours}
     vars(module).update(ours)
     try:

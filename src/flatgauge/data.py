@@ -19,19 +19,24 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from flatgauge.arrays import as_tensors
 from flatgauge.errors import DataError
 from flatgauge.memory import memory_budget
-from flatgauge.nested import made_of_tensors, map_nested, tensors_in
+from flatgauge.nested import leaves, made_of_tensors, map_nested, tensors_in
 
 LABELS = "labels"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch on the device: what the user gave, its inputs and its targets."""
+    """One batch on the device: what the user gave, its inputs and its targets.
+
+    A `stand_in` counts for nothing: where parameters are sharded, a process that has no
+    batch left still has to run, since others need its rows.
+    """
 
     index: int
     whole: Any
     inputs: Any
     targets: Any
+    stand_in: bool = False
 
 
 class RepeatedSamplesWarning(UserWarning):
@@ -186,6 +191,16 @@ def samples_in(batch: Batch) -> int | None:
     return leading_size(batch.whole) if made_of_tensors(batch.whole) else None
 
 
+def cut_length(batch: Batch) -> int | None:
+    """The entries along which a batch can be cut, be there words or numbers beside.
+
+    None where there are objects of other kinds: they may hold what has to be cut, too.
+    """
+    plain = (Tensor, str, bytes, int, float, type(None))
+    opaque = any(not isinstance(leaf, plain) for leaf in leaves(batch.whole))
+    return None if opaque else leading_size(batch.whole)
+
+
 def take(batch: Batch, index: slice | list[int] | Tensor) -> Batch:
     """Some samples of a batch."""
     return map_batch(lambda t: t[index], batch)
@@ -193,7 +208,7 @@ def take(batch: Batch, index: slice | list[int] | Tensor) -> Batch:
 
 def few_samples(batch: Batch, count: int) -> Batch:
     """The first samples of a batch, or the whole where its layout is not plain."""
-    if leading_size(batch.whole) is None:
+    if cut_length(batch) is None:
         return batch
     return take(batch, slice(0, count))
 
@@ -201,7 +216,8 @@ def few_samples(batch: Batch, count: int) -> Batch:
 def map_batch(function: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
     """Apply `function` to every tensor of a batch."""
     parts = (batch.whole, batch.inputs, batch.targets)
-    return Batch(batch.index, *(map_nested(function, part) for part in parts))
+    mapped = (map_nested(function, part) for part in parts)
+    return Batch(batch.index, *mapped, stand_in=batch.stand_in)
 
 
 def _check_dense(tensor: Tensor) -> None:

@@ -38,8 +38,12 @@ CHECKPOINT_RECORDERS = (
 )
 
 
-def private_copy(model: nn.Module) -> nn.Module:
+def private_copy(model: nn.Module, ready: dict[int, Any] | None = None) -> nn.Module:
     """A deep copy that shares nothing with `model` and carries no gradients.
+
+    Args:
+        model: what is copied.
+        ready: copies of some of its parts, by id.
 
     Raises:
         ModelError: if the model cannot be copied.
@@ -53,6 +57,7 @@ def private_copy(model: nn.Module) -> nn.Module:
         if tensor.grad_fn is not None
     }
     stale = list(cached.values())
+    cached |= ready or {}
     try:
         # A model that rebuilds itself draws random numbers.
         with _random_states_kept(torch.device("cpu")):
@@ -120,6 +125,7 @@ def isolated(
     weight_norm: bool = False,
     tf32: bool = False,
     seed: int = 0,
+    saving: AbstractContextManager[object] | None = None,
 ) -> Iterator[None]:
     """Fixed random states, full precision, kernels with second derivatives.
 
@@ -138,8 +144,11 @@ def isolated(
         weight_norm: replace the fused weight norm, whose second derivative is wrong.
         tf32: whether a GPU may round the factors of float32 products to 10 bits.
         seed: the state that shuffling and random layers see inside.
+        saving: a context of what autograd is to save inside.
     """
     with ExitStack() as stack:
+        if saving is not None:
+            stack.enter_context(saving)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.autocast(device.type, enabled=False))

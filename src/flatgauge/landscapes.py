@@ -92,6 +92,7 @@ def landscape(
         more = (normalize, directions, points, span, dimensions, seed, progress)
         return Landscapes({n: landscape(one, *more) for n, one in objective.items()})
     _check(normalize, points, span, dimensions)
+    objective = objective.whole()
     if isinstance(directions, Objective | Mapping):
         plan = _between(objective, directions, dimensions)
         axis = _axis(points, span / 2, origin=0.5)

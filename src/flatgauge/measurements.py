@@ -58,7 +58,7 @@ class Provenance:
 
     `data` is a fingerprint of the samples (`flatgauge.fingerprints`), "" in files of
     before it; `precision` is that of float32 products, "ieee" or "tf32"; `processes`
-    measured it together.
+    measured it together, with its parameters `sharded` over them or not.
 
     `computed_in` is the coarsest floating type that the network computes in, where that
     is coarser than its parameters' `dtype`, else "".
@@ -86,6 +86,7 @@ class Provenance:
     precision: str = "ieee"
     processes: int = 1
     computed_in: str = ""
+    sharded: bool = False
 
     def sentence(self) -> str:
         """What a number was measured on and with, as a paper says it."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,26 +101,53 @@ class AllocatedBytes:
         self.total = max(0, self.total + _current("allocated_bytes", self.device))
 
 
-class SavedBytes:
-    """Counts the bytes that autograd saves for later while the context is open."""
+class Notes(ABC):
+    """Keeps something in place of tensors that autograd would save."""
 
-    def __init__(self) -> None:
+    @abstractmethod
+    def pack(self, tensor: Tensor) -> Any:
+        """What is kept: the tensor itself, or what stands for it."""
+
+    @abstractmethod
+    def unpack(self, kept: Any) -> Tensor:
+        """The tensor."""
+
+
+class SavedBytes:
+    """Counts the bytes that autograd saves for later while the context is open.
+
+    But for what is saved inside of `torch.func`, which knows no hooks.
+
+    Args:
+        notes: may keep something smaller in place of a tensor, and has the say then.
+    """
+
+    def __init__(self, notes: Notes | None = None) -> None:
+        self._notes = notes
         self._storages: dict[int, int] = {}
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        self._forbid: Any = torch.autograd.graph.disable_saved_tensors_hooks
 
     @property
     def total(self) -> int:
         """Bytes over all distinct storages."""
         return sum(self._storages.values())
 
-    def _pack(self, tensor: Tensor) -> tuple[Tensor, int]:
-        storage = tensor.untyped_storage()
-        self._storages[storage.data_ptr()] = storage.nbytes()
+    def _pack(self, tensor: Tensor) -> tuple[Any, int | None]:
+        note = tensor if self._notes is None else self._notes.pack(tensor)
+        if note is not tensor:
+            return note, None
+        # Tensors of torch.func have no memory of their own.
+        with suppress(RuntimeError):
+            storage = tensor.untyped_storage()
+            self._storages[storage.data_ptr()] = storage.nbytes()
         # Detached: a hook that keeps an output itself would make a reference cycle.
         return tensor.detach(), tensor._version
 
-    def _unpack(self, saved: tuple[Tensor, int]) -> Tensor:
+    def _unpack(self, saved: tuple[Any, int | None]) -> Tensor:
         tensor, version = saved
+        if version is None and self._notes is not None:
+            return self._notes.unpack(tensor)
         # torch makes this check itself only where there are no hooks.
         if tensor._version != version:
             raise RuntimeError(
@@ -126,14 +155,28 @@ class SavedBytes:
             )
         return tensor
 
+    @contextmanager
+    def _aside(self, message: str) -> Iterator[None]:
+        """What torch.func calls, which would refuse our hooks: they are off inside."""
+        self.__exit__()
+        try:
+            with self._forbid(message):
+                yield
+        finally:
+            self.__enter__()
+
     def __enter__(self) -> SavedBytes:
+        torch.autograd.graph.disable_saved_tensors_hooks = self._aside
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
+        torch.autograd.graph.disable_saved_tensors_hooks = self._forbid
 
 
-def kept_bytes(device: torch.device) -> AllocatedBytes | SavedBytes:
+def kept_bytes(
+    device: torch.device, notes: Notes | None = None
+) -> AllocatedBytes | SavedBytes:
     """Counts what is kept for later; hooks on saved tensors would slow a GPU down."""
-    return AllocatedBytes(device) if device.type == "cuda" else SavedBytes()
+    return AllocatedBytes(device) if device.type == "cuda" else SavedBytes(notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,12 +13,20 @@ from torch.func import functional_call
 
 from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
+from flatgauge.fsdp import (
+    check_not_flattened,
+    check_resharded,
+    mesh_of,
+    unsharded_twins,
+)
+from flatgauge.gathering import Gathering, ReadOutside
 from flatgauge.isolation import has_weight_norm, private_copy
 from flatgauge.nested import tensors_in
-from flatgauge.placement import check_whole, chosen_parameters, placement
-from flatgauge.ranks import Ranks
+from flatgauge.placement import chosen_parameters, placement
+from flatgauge.ranks import ALONE, Ranks
 from flatgauge.recompute import blocks_of, recomputed
-from flatgauge.vectors import Params, graph_nodes
+from flatgauge.shards import is_sharded, joined
+from flatgauge.vectors import Params, graph_nodes, map_tensors
 
 Forward = Callable[[nn.Module, Any], Any]
 COARSE = (torch.float16, torch.bfloat16)
@@ -35,6 +43,10 @@ class Network:
         params: a predicate on names; by default what requires gradients is chosen.
         forward: callable(model, batch) -> outputs, instead of our own call.
         checkpoint: whether blocks are computed again where derivatives are taken.
+        ranks: the processes that a sharded model is shared by.
+
+    Attributes:
+        gathering: puts the parameters of a sharded model together; None for others.
     """
 
     def __init__(
@@ -47,6 +59,7 @@ class Network:
         params: Callable[[str], bool] | None,
         forward: Forward | None,
         checkpoint: bool = False,
+        ranks: Ranks = ALONE,
     ):
         if not isinstance(model, nn.Module):
             raise ModelError(
@@ -57,24 +70,21 @@ class Network:
                 "model= is DataParallel, which replaces parameters itself: pass "
                 "model.module."
             )
-        check_whole(model)
+        check_not_flattened(model)
+        check_resharded(model)
+        mesh = mesh_of(model, ranks)
         # DDP gives the first process's buffers to all at every call.
         self._one_for_all = getattr(model, "broadcast_buffers", False)
         model = unwrapped(model)
         # What torch.compile was given.
         model = getattr(model, "_orig_mod", model)
-        for name, module in model.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                what = f"'{name}' in model=" if name else "model="
-                raise ModelError(
-                    f"{what} is a ScriptModule (torch.jit), whose parameters cannot be "
-                    "replaced: pass the module that it was scripted or traced from."
-                )
+        check_not_scripted(model)
         if mode not in ("eval", "train"):
             raise OptionError(f"mode= is '{mode}': use 'eval' or 'train'.")
         chosen = chosen_parameters(model, params)
         self.device, self.dtype = placement(chosen, device, dtype)
-        self.model = private_copy(model).to(device=self.device)
+        ready = unsharded_twins(model) if mesh is not None else None
+        self.model = private_copy(model, ready).to(device=self.device)
         # Not model.to(dtype=...), which drops the imaginary part of complex tensors.
         self.model._apply(lambda t: t.to(self.dtype) if t.is_floating_point() else t)
         self.model.requires_grad_(False)
@@ -86,8 +96,17 @@ class Network:
         self.weight_norm = has_weight_norm(self.model)
         own = dict(self.model.named_parameters())
         self.parameters: Params = {name: own[name].detach() for name in chosen}
+        self.ranks = ranks
+        self.gathering = None if mesh is None else Gathering(self.model, mesh, ranks)
+        if self.gathering is not None:
+            if checkpoint:
+                raise OptionError(
+                    "checkpoint=True is not for sharded models yet: leave it out."
+                )
+            self.parameters = map_tensors(self.gathering.cut, self.parameters)
         self._bound = None if forward is None else _Bound(self.model, forward)
         self._watched: dict[int, str] = {}
+        self._whole: Network | None = None
         self.checkpoint = checkpoint
         self._blocks = blocks_of(self.model) if checkpoint else {}
         settings: Any = getattr(self.model, "config", None)
@@ -132,12 +151,22 @@ class Network:
 
     def model_at(self, params: Params) -> nn.Module:
         """A model of the user's class with these parameters, ready to train."""
-        twin = private_copy(self.model)
+        whole = {id(p): nn.Parameter(joined(p)) for p in self.model.parameters()}
+        twin = private_copy(self.model, whole if self.gathering is not None else None)
         own = dict(twin.named_parameters())
         for name, value in params.items():
-            own[name].data.copy_(value)
+            own[name].data.copy_(joined(value))
             own[name].requires_grad_()
         return twin
+
+    def whole(self) -> Network:
+        """The same of which this process has all rows of every parameter."""
+        if self.gathering is None:
+            return self
+        if self._whole is None:
+            names = list(self.parameters)
+            self._whole = self.with_model(self.model_at(self.parameters), names)
+        return self._whole
 
     def with_model(
         self, model: nn.Module, names: list[str], dtype: torch.dtype | None = None
@@ -151,6 +180,7 @@ class Network:
             params=set(names).__contains__,
             forward=self.forward,
             checkpoint=self.checkpoint,
+            ranks=self.ranks,
         )
 
     @contextmanager
@@ -172,6 +202,10 @@ class Network:
         finally:
             self._watched = {}
             self.model.requires_grad_(False)
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Inside, autograd keeps no whole parameters of a sharded model."""
+        return nullcontext() if self.gathering is None else self.gathering.saving()
 
     def recomputing(self) -> AbstractContextManager[None]:
         """Inside, blocks keep their inputs alone, where that was asked for."""
@@ -196,19 +230,17 @@ class Network:
             buffers = self.model.named_buffers()
             state |= {name: buffer.clone() for name, buffer in buffers}
         try:
-            if self._bound is not None:
-                prefixed = {f"model.{name}": value for name, value in state.items()}
-                outputs = functional_call(self._bound, prefixed, (batch.whole,))
-            else:
-                arguments, keywords = _arguments(batch.inputs)
-                outputs = functional_call(self.model, state, arguments, keywords)
+            outputs = self._outputs(state, batch)
         except FlatgaugeError:
             raise
         except Exception as error:
             shapes = [tuple(tensor.shape) for tensor in tensors_in(batch.inputs)[:3]]
+            wide = self.dtype == torch.float64
+            precision = " in float64, or pass dtype=torch.float32" if wide else ""
             raise ModelError(
                 f"the model failed on batch {batch.index} with inputs of shape {shapes} "
-                f"({type(error).__name__}: {error}): check that it runs on this batch."
+                f"({type(error).__name__}: {error}): check that it runs on this batch"
+                f"{precision}."
             ) from error
         if self._watched:
             self._check_reach(outputs)
@@ -223,6 +255,29 @@ class Network:
             )
         return outputs, targets
 
+    def _outputs(self, state: Params, batch: Batch) -> Any:
+        """What the model returns."""
+        if self.gathering is None:
+            return self._called(state, batch)
+        own = dict(self.model.named_parameters()) | state
+        while True:
+            try:
+                with self.gathering.calls(own):
+                    outside = {
+                        name: own[name] for name in self.gathering.outside([*own])
+                    }
+                    whole = self.gathering.gathered("model", outside)
+                    return self._called(state | whole, batch)
+            except ReadOutside as found:
+                self.gathering.keep_whole(found.name)
+
+    def _called(self, state: Params, batch: Batch) -> Any:
+        if self._bound is not None:
+            prefixed = {f"model.{name}": value for name, value in state.items()}
+            return functional_call(self._bound, prefixed, (batch.whole,))
+        arguments, keywords = _arguments(batch.inputs)
+        return functional_call(self.model, state, arguments, keywords)
+
     def _align(self, outputs: Any, targets: Any) -> tuple[Any, Any]:
         """Shift a causal language model's scores against its token labels."""
         token_labels = (
@@ -235,6 +290,17 @@ class Network:
         if self.causal and token_labels:
             return outputs[:, :-1], targets[:, 1:]
         return outputs, targets
+
+
+def check_not_scripted(model: nn.Module) -> None:
+    """Raises ModelError, naming a part whose parameters cannot be replaced."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"'{name}' in model=" if name else "model="
+            raise ModelError(
+                f"{what} is a ScriptModule (torch.jit), whose parameters cannot be "
+                "replaced: pass the module that it was scripted or traced from."
+            )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -267,6 +333,9 @@ class _Bound(nn.Module):
 
 
 def _checksum(tensor: Tensor) -> tuple[tuple[int, ...], int]:
+    if is_sharded(tensor):
+        # Every process has other rows.
+        return tuple(tensor.shape), 0
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return tuple(tensor.shape), zlib.crc32(flat.view(torch.uint8).numpy().data)
 

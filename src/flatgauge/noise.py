@@ -7,6 +7,7 @@ host draws for it. Here every number is a hash of its place, made where it is ne
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -22,7 +23,10 @@ PIECE = 2**20
 
 
 def standard_normal(
-    count: int, random: torch.Generator, like: Tensor
+    count: int,
+    random: torch.Generator,
+    like: Tensor,
+    places: Sequence[range] | None = None,
 ) -> Float[Tensor, " count"]:
     """Independent standard normal numbers, with the device and dtype of `like`.
 
@@ -34,6 +38,7 @@ def standard_normal(
         count: how many.
         random: a generator, of which one number is taken.
         like: where they go.
+        places: the ranges of those that are wanted; all if None.
 
     >>> import torch
     >>> standard_normal(3, torch.Generator().manual_seed(0), torch.zeros(()))
@@ -41,21 +46,45 @@ def standard_normal(
     """
     key = _key(random)
     half = (count + 1) // 2
-    numbers = torch.empty(2, half, dtype=like.dtype, device=like.device)
-    for start in range(0, half, PIECE):
-        stop = min(start + PIECE, half)
-        places = torch.arange(start, stop, dtype=torch.int64, device=like.device)
-        bits = split_mix(places, key)
-        u = shifted(bits, 32).double().add_(0.5).mul_(2.0**-32)
-        angle = (bits & LOW_BITS).double().mul_(2 * math.pi * 2.0**-32)
-        radius = u.log_().mul_(-2).sqrt_()
-        numbers[0, start:stop] = angle.cos().mul_(radius)
-        numbers[1, start:stop] = angle.sin_().mul_(radius)
-    return numbers.view(-1)[:count]
+    if places is None:
+        numbers = torch.empty(2, half, dtype=like.dtype, device=like.device)
+        for pairs in _pieces(range(half), PIECE):
+            angle, radius = _polar(pairs, key, like.device)
+            numbers[0, pairs.start : pairs.stop] = angle.cos().mul_(radius)
+            numbers[1, pairs.start : pairs.stop] = angle.sin_().mul_(radius)
+        return numbers.view(-1)[:count]
+    some: list[Tensor] = []
+    for own in places:
+        first = range(min(own.start, half), min(own.stop, half))
+        second = range(max(own.start, half) - half, max(own.stop, half) - half)
+        for turn, pairs in ((Tensor.cos_, first), (Tensor.sin_, second)):
+            for piece in _pieces(pairs, PIECE):
+                angle, radius = _polar(piece, key, like.device)
+                some.append(turn(angle).mul_(radius).to(like.dtype))
+    if not some:
+        return torch.empty(0, dtype=like.dtype, device=like.device)
+    return torch.cat(some)
+
+
+def _polar(pairs: range, key: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The angles and radii of some pairs of normal numbers."""
+    where = torch.arange(pairs.start, pairs.stop, dtype=torch.int64, device=device)
+    bits = split_mix(where, key)
+    u = shifted(bits, 32).double().add_(0.5).mul_(2.0**-32)
+    angle = (bits & LOW_BITS).double().mul_(2 * math.pi * 2.0**-32)
+    return angle, u.log_().mul_(-2).sqrt_()
+
+
+def _pieces(whole: range, most: int) -> Iterator[range]:
+    for start in range(whole.start, whole.stop, most):
+        yield range(start, min(start + most, whole.stop))
 
 
 def random_signs(
-    count: int, random: torch.Generator, like: Tensor
+    count: int,
+    random: torch.Generator,
+    like: Tensor,
+    places: Sequence[range] | None = None,
 ) -> Float[Tensor, " count"]:
     """Independent signs ±1, with the device and dtype of `like`.
 
@@ -66,23 +95,34 @@ def random_signs(
         count: how many.
         random: a generator, of which one number is taken.
         like: where they go.
+        places: the ranges of those that are wanted; all if None.
 
     >>> import torch
     >>> random_signs(4, torch.Generator().manual_seed(0), torch.zeros(()))
     tensor([ 1., -1.,  1., -1.])
     """
-    key, words = _key(random), (count + 63) // 64
+    key, wanted = _key(random), [range(count)] if places is None else places
     octets = torch.arange(256, device=like.device)[:, None]
     table = (octets >> octets[:8, 0]).bitwise_and_(1).to(like.dtype).mul_(2).sub_(1)
-    signs = torch.empty(words, 64, dtype=like.dtype, device=like.device)
-    shifts = torch.arange(0, 64, 8, dtype=torch.int64, device=like.device)
-    for start in range(0, words, PIECE // 64):
-        stop = min(start + PIECE // 64, words)
-        places = torch.arange(start, stop, dtype=torch.int64, device=like.device)
-        bits = (split_mix(places, key)[:, None] >> shifts).bitwise_and_(255)
-        chosen = signs[start:stop].view(-1, 8)
+    found = [_signs_at(own, key, table) for own in wanted]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _signs_at(own: range, key: int, table: Tensor) -> Tensor:
+    """The signs of a range of places, by a table of those of 8 bits."""
+    words = range(own.start // 64, (own.stop + 63) // 64)
+    signs = torch.empty(len(words), 64, dtype=table.dtype, device=table.device)
+    shifts = torch.arange(0, 64, 8, dtype=torch.int64, device=table.device)
+    for piece in _pieces(words, PIECE // 64):
+        where = torch.arange(
+            piece.start, piece.stop, dtype=torch.int64, device=table.device
+        )
+        bits = (split_mix(where, key)[:, None] >> shifts).bitwise_and_(255)
+        rows = slice(piece.start - words.start, piece.stop - words.start)
+        chosen = signs[rows].view(-1, 8)
         torch.index_select(table, 0, bits.view(-1), out=chosen)
-    return signs.view(-1)[:count]
+    begin = own.start - 64 * words.start
+    return signs.view(-1)[begin : begin + len(own)]
 
 
 def _key(random: torch.Generator) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -12,15 +14,16 @@ from torch import Tensor, nn
 
 from flatgauge.data import Batch, Batches, ChosenSamples, Part
 from flatgauge.displays import Displayed
-from flatgauge.errors import OptionError
+from flatgauge.errors import DataError, OptionError, OutOfMemoryError
 from flatgauge.isolation import isolated
 from flatgauge.losses import Loss, RowLoss, resolve_loss
 from flatgauge.memo import Facts
-from flatgauge.memory import bytes_of
+from flatgauge.memory import bytes_of, in_words, memory_budget
 from flatgauge.network import Forward, Network, unwrapped
 from flatgauge.ranks import ProcessGroup, Ranks, ranks_of
 from flatgauge.readings import Readings
-from flatgauge.soundness import AS_GIVEN, CHECKED, check_sound, most_certain
+from flatgauge.shards import joined
+from flatgauge.soundness import AS_GIVEN, CHECKED, UNDECIDED, check_sound, most_certain
 from flatgauge.sums import Losses, MeanLoss, Watch, losses_of
 from flatgauge.units import survey
 from flatgauge.vectors import (
@@ -28,6 +31,7 @@ from flatgauge.vectors import (
     check_finite,
     check_finite_parameters,
     check_like,
+    dealt_like,
     derivative_errors,
     gradient_of,
     map_tensors,
@@ -37,6 +41,8 @@ from flatgauge.vectors import (
 
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
 # What an objective has by its loss; its rows are what the loss averages over.
+# What a whole copy of a sharded objective is found by, and the vectors beside it.
+_WHOLE, WHOLE_VECTORS = "whole", 8
 OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 
@@ -120,8 +126,8 @@ class Objective(Readings, Displayed):
                     params=params,
                     forward=forward,
                     checkpoint=checkpoint,
+                    ranks=self.ranks,
                 )
-            check_finite_parameters(network.parameters)
             return network, Batches(
                 data,
                 batch_size=batch_size,
@@ -132,14 +138,19 @@ class Objective(Readings, Displayed):
 
         self.network, batches = self.ranks.together(take)
         self.network.share(self.ranks)
+        check_finite_parameters(self.network.parameters)
         if self.ranks.count > 1 and self.ranks.first:
             batches.warn_of_padding()
         self._batches: Batches | Part = batches
         self.parameters: Params = self.network.parameters
+        self.in_step = self.network.gathering is not None
+        self._stand_in: Batch | None = None
         # What has been found out: see `flatgauge.memo`.
         self.facts: Facts = {}
         self.network_facts: Facts = {}
         self._others: list[Batch] | None = None
+        if self.in_step:
+            self._fall_in_step()
         self.shares = self._survey(loss).shares
         batches.offset = sum(self.shares[: self.ranks.rank])
         batches.hold_from_now_on(self.memory)
@@ -153,8 +164,9 @@ class Objective(Readings, Displayed):
     @property
     def batch_count(self) -> int:
         """The number of batches of one pass, of this process."""
-        own = self.shares[self.ranks.rank]
-        return own if self._others is None else len(self._others)
+        if self._others is not None:
+            return len(self._others)
+        return max(self.shares) if self.in_step else self.shares[self.ranks.rank]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -180,6 +192,38 @@ class Objective(Readings, Displayed):
         check_finite(gradient, "gradient")
         return gradient
 
+    @property
+    def sharded(self) -> bool:
+        """Whether every process has some rows of each parameter only."""
+        return self.in_step
+
+    def whole(self) -> Objective:
+        """The same objective with all parameters in every process; itself if they are.
+
+        Raises:
+            OutOfMemoryError: if they do not fit.
+        """
+        if not self.sharded:
+            return self
+        if not self.fits_whole:
+            raise OutOfMemoryError(
+                "the parameters are sharded, and a whole copy of "
+                f"{in_words(self.parameters)} with the vectors beside it does not fit in "
+                "each process: raise memory=, or ask for measures that need none."
+            )
+        if _WHOLE not in self.facts:
+            point: Facts = self.network_facts.setdefault(_WHOLE, {})
+            twin = self._clone()
+            twin.in_step, twin._stand_in = False, None
+            with torch.inference_mode(False):
+                twin.network, twin.network_facts = self.network.whole(), point
+            if _WHOLE not in point:
+                with torch.inference_mode(False):
+                    point[_WHOLE] = map_tensors(joined, self.parameters)
+            twin.parameters, twin._value = point[_WHOLE], vars(self).get("_value")
+            self.facts[_WHOLE] = twin
+        return self.facts[_WHOLE]
+
     def at(self, params: Params) -> Objective:
         """The same objective at another point.
 
@@ -189,7 +233,9 @@ class Objective(Readings, Displayed):
         moved = self._clone()
         checked = check_like(params, self.parameters)
         if self.ranks.count > 1:
+            # Before each takes its rows of them.
             self.ranks.check_same(float(norm(checked)), "the point of at()")
+        checked = dealt_like(checked, self.parameters)
         # Copies: changing the given tensors later must not move this point.
         moved.parameters = {n: tensor.detach().clone() for n, tensor in checked.items()}
         check_finite_parameters(moved.parameters)
@@ -213,7 +259,9 @@ class Objective(Readings, Displayed):
             lambda: self.network.with_model(model, names)
         )
         changed.network.share(self.ranks)
-        changed.parameters = changed.network.parameters
+        changed._take_network()
+        if changed.in_step and not self.in_step:
+            changed._fall_in_step()
         check_finite_parameters(changed.parameters)
         if changed.parameters.keys() != self.parameters.keys():
             changed._survey(self.loss)
@@ -226,7 +274,7 @@ class Objective(Readings, Displayed):
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
         )
-        changed.parameters = changed.network.parameters
+        changed._take_network()
         return changed
 
     def with_loss(self, loss: LossLike) -> Objective:
@@ -268,6 +316,8 @@ class Objective(Readings, Displayed):
         It starts with the facts of the network that are known; what it finds out first
         need not hold for the other samples, and is not told.
         """
+        if self.sharded:
+            return self.whole().part(rows)
         changed = self._clone()
         changed.network_facts = dict(self.network_facts)
         changed._batches = Part(self._batches, rows)
@@ -285,11 +335,16 @@ class Objective(Readings, Displayed):
             weight_norm=self.network.weight_norm,
             tf32=self.precision == "tf32",
             seed=seed,
+            saving=self.network.saving(),
         )
 
     def batches(self) -> Iterator[Batch]:
         """The batches of this process, on the device; to be read inside `isolated()`."""
-        return iter(self._batches if self._others is None else self._others)
+        own = iter(self._batches if self._others is None else self._others)
+        if self._stand_in is None:
+            return own
+        missing = max(self.shares) - self.shares[self.ranks.rank]
+        return chain(own, repeat(self._stand_in, missing))
 
     def held_batches(self) -> list[Batch] | None:
         """The batches, if all of them are kept on the device."""
@@ -307,11 +362,21 @@ class Objective(Readings, Displayed):
         """The sum of the losses of one batch, differentiable in `params`."""
         with self.network.recomputing():
             outputs, targets = self.evaluate(params, batch)
-        return self.loss.sum(outputs, targets)
+        total = self.loss.sum(outputs, targets)
+        return 0 * total if batch.stand_in else total
+
+    fits_whole: bool = True
+    """Whether a process has room for all of the parameters, and vectors beside them."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Facts are found out again: functions and what they were given name them.
         return {**self.__dict__, "facts": {}, "network_facts": {}}
+
+    def _take_network(self) -> None:
+        """Go to the point of another network, which may be whole where this was not."""
+        self.parameters = self.network.parameters
+        self.in_step = self.network.gathering is not None
+        self._stand_in = self._stand_in if self.in_step else None
 
     def _clone(self) -> Objective:
         """A copy without facts, not even its value: who hands them on, says so."""
@@ -334,11 +399,36 @@ class Objective(Readings, Displayed):
 
     def _survey(self, loss: LossLike) -> MeanLoss:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
+        if self.sharded and self.fits_whole:
+            # What it looks at depends on the samples, and is not the same on all ranks.
+            whole = self.whole()
+            seen = whole._survey(loss)
+            self.loss, self.coupled = whole.loss, whole.coupled
+            self._count(seen)
+            return seen
         given = resolve_loss(loss)
         found = survey(self._mean, given, self.network, self.parameters, self.ranks)
         self.loss, self.coupled, seen = found
         self._count(seen)
         return seen
+
+    def _fall_in_step(self) -> None:
+        """Let all processes run as many batches, where each needs the others' rows."""
+        room = memory_budget(self.device, self.memory)
+        every = sum(tensor.numel() for tensor in self.network.model.parameters())
+        needed = WHOLE_VECTORS * every * self.dtype.itemsize
+        self.fits_whole = bool(self.ranks.least(int(needed <= room)))
+        counted = self.ranks.together(lambda: sum(1 for _ in self._batches))
+        self.shares = tuple(self.ranks.gathered(counted))
+        if len(set(self.shares)) == 1:
+            return
+        if not self.fits_whole:
+            raise DataError(
+                f"the processes have {', '.join(map(str, self.shares))} batches, but with "
+                "a sharded model that does not fit whole all need as many: give each the "
+                "same number."
+            )
+        self._stand_in = replace(self.first_batch(), stand_in=True)
 
     def _count(self, seen: MeanLoss) -> None:
         self._value: float | None = seen.value
@@ -346,6 +436,14 @@ class Objective(Readings, Displayed):
 
     def _check_sound(self, model: nn.Module) -> None:
         """See `soundness.check_sound`; `derivatives` then says what was found."""
+        if self.sharded:
+            if self.fits_whole:
+                whole = self.whole()
+                whole._check_sound(model)
+                self.derivatives = whole.derivatives
+            elif self.derivatives == CHECKED:
+                self.derivatives = UNDECIDED
+            return
 
         def own() -> str:
             with self.isolated(), derivative_errors("gradient"):

@@ -12,32 +12,6 @@ from flatgauge.errors import ModelError
 PRECISIONS = (torch.float32, torch.float64)
 
 
-def check_whole(model: nn.Module) -> None:
-    """Refuse a model of which this process has shards only.
-
-    Raises:
-        ModelError: naming what is sharded.
-    """
-    # By name: to import the classes takes longer than to measure a small model.
-    sharded = [
-        f"'{name}' in model=" if name else "model="
-        for name, module in model.named_modules()
-        if type(module).__name__ == "FullyShardedDataParallel"
-    ]
-    sharded += [
-        f"the parameter '{name}'"
-        for name, parameter in model.named_parameters()
-        if type(parameter).__name__ == "DTensor" or hasattr(parameter, "device_mesh")
-    ]
-    if sharded:
-        raise ModelError(
-            f"{sharded[0]} is sharded over processes (by FSDP or a tensor-parallel plan), "
-            "and its second derivatives need it whole: load its full state dict "
-            "(torch.distributed.checkpoint.state_dict) into a plain model on every "
-            "process; checkpoint=True saves memory."
-        )
-
-
 def chosen_parameters(
     model: nn.Module, predicate: Callable[[str], bool] | None
 ) -> Mapping[str, Tensor]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import FlatgaugeError, OptionError, ProcessGroupError
 from flatgauge.nested import leaves, map_leaves
+from flatgauge.shards import is_sharded
 
 T = TypeVar("T")
 ProcessGroup = dist.ProcessGroup | Literal[False] | None
@@ -71,6 +72,15 @@ class Ranks(ABC):
     @abstractmethod
     def agreed(self, value: T) -> T:
         """The first one's value; inside `together`, one's own."""
+
+    @abstractmethod
+    def exchange(self, what: str, call: Callable[[dist.ProcessGroup], object]) -> None:
+        """Do something with the others, inside of `together` or outside.
+
+        Args:
+            what: names it, and has to be the same on all ranks.
+            call: does it, in the process group.
+        """
 
     def least(self, number: int) -> int:
         """The smallest of all."""
@@ -122,6 +132,10 @@ class Alone(Ranks):
         """The value."""
         return value
 
+    def exchange(self, what: str, call: Callable[[dist.ProcessGroup], object]) -> None:
+        """There are no others."""
+        raise RuntimeError(f"one process cannot {what}.")
+
 
 ALONE = Alone()
 
@@ -140,6 +154,8 @@ class Several(Ranks):
         self.apart = False
         self._turns = 0
         self._lost = ""
+        # What an exchange inside of `together` raised, on all ranks.
+        self._ended: BaseException | None = None
         self._meet()
 
     def together(self, work: Callable[[], T], *, idle: bool = False) -> T:
@@ -167,8 +183,22 @@ class Several(Ranks):
             failure = error
         finally:
             self.apart = False
+        if self._ended is not None:
+            # Whatever it has become on its way here: all know of it.
+            ended, self._ended = self._ended, None
+            raise ended
         self._raise_first(what, failure, idle)
         return found[0]
+
+    def exchange(self, what: str, call: Callable[[dist.ProcessGroup], object]) -> None:
+        """What a rank raised by itself meanwhile is raised on all."""
+        try:
+            self._raise_first(what, None, False)
+            self._talk(lambda: call(self.group))
+        except BaseException as error:
+            if self.apart:
+                self._ended = error
+            raise
 
     def added(self, value: T) -> T:
         """The sum over ranks of equal structures."""
@@ -178,13 +208,14 @@ class Several(Ranks):
             if isinstance(one, Tensor)
             else torch.tensor(one, dtype=torch.float64, device=self._device)
             for one in leaves(value)
-            if one is not None
+            if one is not None and not is_sharded(one)
         ]
         sums = iter(self._reduced(own))
 
         def total(leaf: Any) -> Any:
-            if leaf is None:
-                return None
+            # Of what is sharded, the rows of the sum are there: see `gathering`.
+            if leaf is None or is_sharded(leaf):
+                return leaf
             found = next(sums)
             if isinstance(leaf, Tensor):
                 return found
@@ -279,14 +310,14 @@ class Several(Ranks):
         self._talk(lambda: dist.all_gather(others, own, group=self.group))
         heads = [one.tolist() for one in others]
         moments = [one[0] for one in heads]
-        if len({tuple(one[1:3]) for one in heads}) > 1:
+        if min(moments) == math.inf:
+            if len({tuple(one[1:3]) for one in heads}) == 1:
+                return
             raise ProcessGroupError(
                 "the processes do not do the same things in the same order: call the "
                 "same functions with the same arguments on every rank, or pass "
                 "process_group=False."
             )
-        if min(moments) == math.inf:
-            return
         said: list[Any] = [None] * self.count
         told = None if failure is None else _packed(failure)
         self._talk(lambda: dist.all_gather_object(said, told, group=self.group))

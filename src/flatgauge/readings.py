@@ -20,6 +20,7 @@ from torch import Tensor
 from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.nested import map_leaves
 from flatgauge.ranks import Ranks
+from flatgauge.shards import is_sharded
 from flatgauge.sums import in_time, summed
 
 T = TypeVar("T")
@@ -31,10 +32,13 @@ class Readings(ABC):
     Attributes:
         ranks: the processes.
         shares: how many batches each of them has.
+        in_step: whether all run as many, since each needs the others': see
+            `data.Batch.stand_in`.
     """
 
     ranks: Ranks
     shares: tuple[int, ...]
+    in_step: bool = False
 
     @property
     @abstractmethod
@@ -52,9 +56,13 @@ class Readings(ABC):
     def sum(self, term: Callable[[Batch], T]) -> T:
         """Σ term(batch) over the data: see `sums.summed` for what can be added up."""
 
+        def counted(batch: Batch) -> T:
+            found = term(batch)
+            return map_leaves(_sharded_part, found) if batch.stand_in else found
+
         def own() -> T:
             with self.isolated():
-                return summed(map(term, in_time(self.batches())))
+                return summed(map(counted, in_time(self.batches())))
 
         return self.total(own)
 
@@ -72,9 +80,9 @@ class Readings(ABC):
 
         It is not asked for on a process that has none.
         """
-        busy = bool(self.shares[self.ranks.rank])
+        busy = self.in_step or bool(self.shares[self.ranks.rank])
         found: Any = self.ranks.together(lambda: own() if busy else None, idle=not busy)
-        if 0 in self.shares:
+        if 0 in self.shares and not self.in_step:
             rank = next(r for r, batches in enumerate(self.shares) if batches)
             like = self.ranks.given_by(rank, _layout(found) if busy else None)
             found = found if busy else map_leaves(self._nothing, like)
@@ -90,6 +98,8 @@ class Readings(ABC):
             with self.isolated():
                 first: Batch | None = None
                 for batch in self.batches():
+                    if batch.stand_in:
+                        break
                     if suits is None or suits(batch):
                         return True, batch
                     first = first or batch
@@ -120,7 +130,10 @@ class Readings(ABC):
 
         def own() -> list[T]:
             with self.isolated():
-                some = takewhile(lambda batch: batch.index < end, self.batches())
+                some = takewhile(
+                    lambda batch: batch.index < end and not batch.stand_in,
+                    self.batches(),
+                )
                 return [look(batch) for batch in in_time(some)]
 
         parts = self.ranks.gathered(self.ranks.together(own))
@@ -142,6 +155,13 @@ class _Shape:
 
     sizes: tuple[int, ...]
     dtype: torch.dtype
+
+
+def _sharded_part(leaf: Any) -> Any:
+    """What a stand-in adds: of sums over processes its rows, of its own nothing."""
+    if leaf is None or is_sharded(leaf):
+        return leaf
+    return torch.zeros_like(leaf) if isinstance(leaf, Tensor) else type(leaf)()
 
 
 def _layout(value: Any) -> Any:

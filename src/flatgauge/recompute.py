@@ -33,18 +33,12 @@ Call = Callable[..., tuple[Tensor, ...]]
 
 
 def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The elements of the outermost nn.ModuleList and nn.Sequential containers.
+    """What is computed again.
 
     Raises:
-        OptionError: if there are none with parameters.
+        OptionError: if there is nothing with parameters.
     """
-    found: dict[str, nn.Module] = {}
-    for name, module in model.named_modules():
-        inside = any(name.startswith(f"{one}.") for one in found)
-        if isinstance(module, nn.ModuleList | nn.Sequential) and not inside:
-            for key, block in module.named_children():
-                if any(True for _ in block.parameters()):
-                    found[f"{name}.{key}" if name else key] = block
+    found = outermost_elements(model)
     if not found:
         raise OptionError(
             "checkpoint=True recomputes the elements of nn.ModuleList or nn.Sequential, of "
@@ -53,31 +47,56 @@ def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
+def outermost_elements(model: nn.Module) -> dict[str, nn.Module]:
+    """Those of the outermost nn.ModuleList and nn.Sequential, if they have parameters."""
+    found: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{one}.") for one in found)
+        if isinstance(module, nn.ModuleList | nn.Sequential) and not inside:
+            for key, block in module.named_children():
+                if any(True for _ in block.parameters()):
+                    found[f"{name}.{key}" if name else key] = block
+    return found
+
+
 @contextmanager
 def recomputed(blocks: dict[str, nn.Module]) -> Iterator[None]:
     """Calls of these blocks inside keep their inputs alone."""
-    with ExitStack() as stack:
-        for name, block in blocks.items():
-            own = block.__dict__.get("forward")
-            block.forward = _Forward(name, block, block.forward)
-            stack.callback(_restore, block, own)
+    with forwards_replaced(blocks, _Forward):
         yield
 
 
-def _restore(block: nn.Module, own: Any) -> None:
+@contextmanager
+def forwards_replaced(
+    modules: dict[str, nn.Module], made: Callable[[str, Bare], Callable[..., Any]]
+) -> Iterator[None]:
+    """Inside, other functions stand for the forwards of some modules.
+
+    Args:
+        modules: by name.
+        made: of a name, and of the module with its own forward.
+    """
+    with ExitStack() as stack:
+        for name, module in modules.items():
+            own = module.__dict__.get("forward")
+            module.forward = made(name, Bare(module, module.forward))
+            stack.callback(_restore, module, own)
+        yield
+
+
+def _restore(module: nn.Module, own: Any) -> None:
     if own is None:
-        del block.forward
+        del module.forward
     else:
-        block.forward = own
+        module.forward = own
 
 
 @final
 class _Forward:
     """What stands for the forward of a block."""
 
-    def __init__(self, name: str, block: nn.Module, forward: Callable[..., Any]):
-        self.name, self.block = name, block
-        self.bare = _Bare(block, forward)
+    def __init__(self, name: str, bare: Bare):
+        self.name, self.block, self.bare = name, bare.block, bare
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -150,8 +169,8 @@ class _Forward:
 
 
 @final
-class _Bare(nn.Module):
-    """A block without its hooks, which run around it."""
+class Bare(nn.Module):
+    """A module, `block`, without its hooks, which run around it."""
 
     def __init__(self, block: nn.Module, forward: Callable[..., Any]):
         super().__init__()

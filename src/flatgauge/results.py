@@ -24,7 +24,7 @@ SCHEMA = "flatgauge-report-1"
 """Raised where a field changes its meaning; a file without newer fields still opens."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(Tabular):
     """Measurements by the string that asked for each, and what belongs with them.
 

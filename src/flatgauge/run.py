@@ -35,6 +35,7 @@ from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
+from flatgauge.shards import joined
 from flatgauge.vectors import size
 from flatgauge.version import __version__
 
@@ -239,7 +240,8 @@ def _own_rounding(outcome: Outcome, objective: Objective) -> str:
 def _outcome(work: Workbench, info: MeasureInfo, options: dict[str, Any]) -> Outcome:
     """What the measure says; what breaks inside it is its own affair."""
     try:
-        found = info.function(work, **options)
+        bench = work if info.on_shards else work.whole()
+        found = info.function(bench, **options)
     except ProcessGroupError:
         # There is no one left to go on with.
         raise
@@ -310,6 +312,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
         data=data_fingerprint(objective),
         precision=objective.precision,
         computed_in=_computed_in(objective),
+        sharded=objective.sharded,
     )
 
 
@@ -325,7 +328,7 @@ def _fingerprint(objective: Objective) -> str:
     digest = hashlib.sha256()
     for key, tensor in objective.parameters.items():
         digest.update(key.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+        digest.update(joined(tensor).detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()[:16]
 
 

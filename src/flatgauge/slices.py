@@ -14,7 +14,7 @@ from flatgauge.results import plain
 from flatgauge.shapes import Float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Landscape(Tabular):
     """The loss on a line or a plane through the objective's point.
 
@@ -68,13 +68,7 @@ class Landscape(Tabular):
         return {"landscapes": [self.to_dict()]}
 
     def _repr_html_(self) -> str:
-        from flatgauge.report.drawing import svg
-        from flatgauge.report.figures import figures
-
-        drawn = figures({"extras": self.drawn_from()})
-        return "".join(
-            svg(figure, name, themed=False) for name, figure in drawn.items()
-        )
+        return _drawn(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON; losses that are not finite become None."""
@@ -98,7 +92,7 @@ class Landscape(Tabular):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Landscapes(Tabular):
     """Slices of several models, by name, for one picture."""
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.blame import Calls
-from flatgauge.data import Batch, leading_size, map_batch
+from flatgauge.data import Batch, cut_length, map_batch
 from flatgauge.differences import directions, examine, moved
 from flatgauge.errors import FlatgaugeError, ModelError
 from flatgauge.isolation import check_private
@@ -238,7 +238,7 @@ def few_of(batches: Iterable[Batch], count: int) -> list[Batch]:
     origins: dict[int, tuple[int, int]] = {}
     for index, batch in enumerate(batches):
         for place in (p for p in range(PLACES) if _batch_of(p, count) == index):
-            length = leading_size(batch.whole)
+            length = cut_length(batch)
             if not length:
                 return []
             row = round(_share_of(place) * (length - 1))
@@ -270,7 +270,7 @@ def _together(samples: list[Batch]) -> Batch:
 
 def _cuts(batch: Batch) -> list[Batch]:
     """The same of one batch; nothing where it cannot be cut."""
-    length = leading_size(batch.whole)
+    length = cut_length(batch)
     if not length:
         return []
     rows = {

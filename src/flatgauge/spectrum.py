@@ -33,7 +33,7 @@ def spectral_density(
     >>> round(density.moment(1)[0], 12)
     5.0
     """
-    hessian = Hessian(objective, expect=probes * steps)
+    hessian = Hessian(objective.whole(), expect=probes * steps)
     return solve_density(hessian, probes, steps, seed)
 
 
@@ -80,7 +80,7 @@ def measure_spectrum(
     >>> round(found.largest.values[0], 9), found.products
     (10.0, 2)
     """
-    hessian = Hessian(objective, expect=probes * steps)
+    hessian = Hessian(objective.whole(), expect=probes * steps)
     return solve_spectrum(
         hessian, min(k, hessian.dimension), probes, steps, tol, max_steps, seed
     )

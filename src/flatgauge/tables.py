@@ -34,6 +34,19 @@ def rounded(value: float, uncertainty: float | None = None) -> str:
     return f"{value:.{max(first - last, 1)}e} ± {uncertainty:.1e}"
 
 
+def checkpoints_in_words(steps: Sequence[int | None], of: str = "") -> str:
+    """How many checkpoints there are, and from which step to which.
+
+    >>> checkpoints_in_words([10, 20, 1000], " of one run"), checkpoints_in_words([5])
+    ('3 checkpoints of one run, steps 10 to 1,000', '1 checkpoint, step 5')
+    """
+    known = [step for step in steps if step is not None]
+    if len(steps) == 1:
+        return f"1 checkpoint{of}" + "".join(f", step {step:,}" for step in known)
+    span = f", steps {min(known):,} to {max(known):,}" if known else ""
+    return f"{len(steps)} checkpoints{of}{span}"
+
+
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Columns of text, aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,12 @@ from torch import Tensor, nn
 from flatgauge.curvature.output_layer import first_scores, output_layer, output_scaling
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.errors import FlatgaugeError, SymmetryError
+from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
 from flatgauge.symmetry import Group, symmetries
+from flatgauge.symmetry.discover import program_of
+from flatgauge.symmetry.heads import head_matrices
+from flatgauge.symmetry.hidden import hidden_units
 from flatgauge.symmetry.maps.attention import (
     AttentionLayout,
     transform_query_key,
@@ -27,8 +32,16 @@ from flatgauge.symmetry.maps.attention import (
 from flatgauge.symmetry.maps.branch import split_branches
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
+from flatgauge.symmetry.maps.heads import HeadMatrices, heads_mixed_at_random
+from flatgauge.symmetry.maps.hidden import (
+    HiddenUnits,
+    Tensors,
+    flipped_at_random,
+    mixed_at_random,
+    permuted_at_random,
+)
 from flatgauge.symmetry.maps.output import Axes, scale_output, shift_output
-from flatgauge.symmetry.maps.permute import permutable_layers, permute_units
+from flatgauge.symmetry.shifts import AbsorbedShifts, absorbed_shifts
 from flatgauge.symmetry.verify import allowed_change
 from flatgauge.vectors import generator
 from flatgauge.vocabulary import Kind
@@ -135,14 +148,25 @@ def other_families(objective: Objective) -> list[Family]:
     def offer(kind: str, move: Move) -> None:
         found.append(Family(kind, True, objective, move))
 
-    attention = _attention_layouts(objective)
-    if attention:
-        offer(Kind.ATTENTION_GL, partial(_other_heads, objective, attention))
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
-        if permutable_layers(chain):
-            offer(Kind.PERMUTATION, partial(_permuted, objective, chain))
         offer(Kind.BRANCH_SPLIT, partial(_split, objective))
+    units, heads = _by_use(objective)
+    for kind, move, some in (
+        (Kind.ATTENTION_GL, heads_mixed_at_random, heads),
+        (Kind.PERMUTATION, permuted_at_random, units),
+        (Kind.SIGN_FLIP, flipped_at_random, [one for one in units if one.odd]),
+        (Kind.FACTOR_GL, mixed_at_random, [one for one in units if one.untouched]),
+    ):
+        if some:
+            moved = partial(_moved_by_use, objective, move, some)
+            found.append(Family(kind, True, objective, moved, chain is not None))
+    attention = [] if heads else _attention_layouts(objective)
+    if attention:
+        offer(Kind.ATTENTION_GL, partial(_other_heads, objective, attention))
+    shifts = absorbed_shifts(objective)
+    if shifts:
+        offer(Kind.ABSORBED_SHIFT, partial(_absorbed, objective, shifts))
     axes = output_layer(objective)
     if axes:
         offer(Kind.OUTPUT_SHIFT, partial(_shifted, objective, axes))
@@ -176,13 +200,36 @@ def _other_heads(
     return objective.at(params)
 
 
-def _permuted(objective: Objective, chain: Chain, seed: int, _: float) -> Objective:
-    params, random = objective.parameters, generator(seed)
-    for layer in permutable_layers(chain):
-        count = params[chain.layers[layer].weight].shape[0]
-        order = torch.randperm(count, generator=random)
-        params = permute_units(params, chain, layer, order)
-    return objective.at(params)
+def _by_use(objective: Objective) -> tuple[list[HiddenUnits], list[HeadMatrices]]:
+    """Hidden units and heads whose tensors are all measured, or buffers."""
+    try:
+        graph = program_of(objective)
+    except SymmetryError:
+        return [], []
+    buffers = {name for name, _ in objective.network.model.named_buffers()}
+    known = {*objective.parameters, *buffers}
+    return (
+        [one for one in hidden_units(graph) if one.names <= known],
+        [one for one in head_matrices(graph) if one.names <= known],
+    )
+
+
+def _moved_by_use(
+    objective: Objective,
+    move: Callable[[Tensors, Any, int, float], Tensors],
+    parts: list[HiddenUnits] | list[HeadMatrices],
+    seed: int,
+    spread: float,
+) -> Objective:
+    model = objective.model()
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    moved: Tensors = {name: tensor.detach() for name, tensor in own.items()}
+    for number, one in enumerate(parts):
+        moved = move(moved, one, 1000 * seed + number, spread)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(moved[name])
+    return objective.with_model(model)
 
 
 def _shifted(objective: Objective, axes: Axes, seed: int, spread: float) -> Objective:
@@ -195,6 +242,12 @@ def _shifted(objective: Objective, axes: Axes, seed: int, spread: float) -> Obje
             size = tensor.square().mean().sqrt()
             steps[name] = spread * size * step.to(tensor.device)
     return objective.at(shift_output(params, axes, steps))
+
+
+def _absorbed(
+    objective: Objective, shifts: AbsorbedShifts, seed: int, spread: float
+) -> Objective:
+    return objective.at(shifts.moved(objective.parameters, seed, spread))
 
 
 def _scaled(
@@ -232,13 +285,16 @@ def _chain(objective: Objective) -> Chain | None:
 
 
 def first_outputs(objective: Objective) -> Tensor:
-    """The outputs on the first batch, without derivatives."""
+    """The outputs on the first batch, without derivatives; several in one row."""
     with objective.isolated():
         batch = objective.first_batch()
         outputs = objective.evaluate(objective.parameters, batch)[0]
-    if not isinstance(outputs, Tensor):
+    if isinstance(outputs, Tensor):
+        return outputs.detach().double()
+    found = [t for t in tensors_in(outputs) if t.is_floating_point()]
+    if not found:
         raise FlatgaugeError(
-            f"twins are compared by outputs that are one tensor, but the model returned "
-            f"{type(outputs).__name__}: pass forward= that picks it."
+            f"twins are compared by their outputs, but the model returned "
+            f"{type(outputs).__name__} without tensors: pass forward= that returns some."
         )
-    return outputs.double()
+    return torch.cat([t.detach().double().reshape(-1) for t in found])

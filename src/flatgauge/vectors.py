@@ -24,6 +24,17 @@ from flatgauge.errors import (
 )
 from flatgauge.noise import random_signs, standard_normal
 from flatgauge.shapes import Float
+from flatgauge.shards import (
+    added,
+    cut,
+    flat,
+    is_sharded,
+    like,
+    number,
+    own_entries,
+    own_range,
+    plain,
+)
 
 Params = dict[str, Tensor]
 # torch's operations on lists of tensors, which its own optimizers use.
@@ -35,8 +46,24 @@ def size(vector: Params) -> int:
     return sum(tensor.numel() for tensor in vector.values())
 
 
+def _on_shards(vector: Params) -> bool:
+    """Whether processes share it: then each of its tensors is sharded."""
+    return is_sharded(next(iter(vector.values()), None))
+
+
+def own_bytes(vector: Params) -> int:
+    """What a vector takes of this process's memory."""
+    if not _on_shards(vector):
+        return sum(tensor.nbytes for tensor in vector.values())
+    return sum(own_entries(t) * t.element_size() for t in vector.values())
+
+
 def dot(left: Params, right: Params) -> Tensor:
     """The Euclidean inner product, accumulated in float64 (a 0-dimensional tensor)."""
+    if _on_shards(left):
+        pairs = [(flat(left[name]), flat(right[name])) for name in left]
+        parts = [torch.dot(plain(a).double(), plain(b).double()) for a, b in pairs]
+        return added(torch.stack(parts).sum(), pairs[0][0])
     products = [
         torch.dot(left[name].reshape(-1).double(), right[name].reshape(-1).double())
         for name in left
@@ -46,6 +73,8 @@ def dot(left: Params, right: Params) -> Tensor:
 
 def norm(vector: Params) -> Tensor:
     """The Euclidean norm, accumulated in float64, all tensors in few launches."""
+    if _on_shards(vector):
+        return dot(vector, vector).sqrt()
     norms = _many._foreach_norm(list(vector.values()), 2, dtype=torch.float64)
     return torch.stack(norms).norm()
 
@@ -100,22 +129,45 @@ def zeros_like(vector: Params) -> Params:
 
 
 def ravel(vector: Params) -> Float[Tensor, " n"]:
-    """All entries in one flat tensor, in the order of the names."""
+    """All entries in one flat tensor, in the order of the names.
+
+    Of a vector that processes share, those of this one: see `flatgauge.shards`.
+    """
+    if _on_shards(vector):
+        return torch.cat([flat(tensor) for tensor in vector.values()])
     return torch.cat([tensor.reshape(-1) for tensor in vector.values()])
 
 
-def unravel(flat: Float[Tensor, " n"], space: Params) -> Params:
-    """The inverse of `ravel` for vectors of `space`: views into `flat`."""
-    if flat.numel() != size(space):
+def unravel(entries: Float[Tensor, " n"], space: Params) -> Params:
+    """The inverse of `ravel` for vectors of `space`: views into `entries`."""
+    on_shards = _on_shards(space)
+    sizes = [
+        own_entries(tensor) if on_shards else tensor.numel()
+        for tensor in space.values()
+    ]
+    if entries.numel() != sum(sizes):
         raise VectorError(
-            f"a flat vector of {flat.numel()} entries was given, but the space has "
-            f"{size(space)}: pass one entry for each parameter."
+            f"a flat vector of {entries.numel()} entries was given, but the space has "
+            f"{sum(sizes)}: pass one entry for each parameter."
         )
-    pieces = flat.split([tensor.numel() for tensor in space.values()])
+    pieces = entries.split(sizes)
     return {
-        name: piece.view(tensor.shape)
+        name: like(piece, tensor) if on_shards else piece.view(tensor.shape)
         for (name, tensor), piece in zip(space.items(), pieces, strict=True)
     }
+
+
+def unit_columns(space: Params, start: int, stop: int) -> Float[Tensor, "n k"]:
+    """The unit vectors of some places, as `ravel` lays vectors out."""
+    first = next(iter(space.values()))
+    parts, offset = [], 0
+    for tensor in space.values():
+        own = own_range(tensor)
+        places = torch.arange(own.start, own.stop, device=first.device) + offset
+        wanted = torch.arange(start, stop, device=first.device)
+        parts.append((places[:, None] == wanted).to(first.dtype))
+        offset += tensor.numel()
+    return torch.cat(parts).as_subclass(type(flat(first)))
 
 
 def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -125,20 +177,38 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
 
 def gaussian(space: Params, random: torch.Generator) -> Params:
     """Independent standard normal entries, made where `space` is."""
-    return _drawn(standard_normal, space, random)
+    return unravel(flat_gaussian(space, random), space)
 
 
 def rademacher(space: Params, random: torch.Generator) -> Params:
     """Independent entries that are +1 or -1 with probability one half each."""
+    return unravel(flat_rademacher(space, random), space)
+
+
+def flat_gaussian(space: Params, random: torch.Generator) -> Float[Tensor, " n"]:
+    """The same, as `ravel` would lay it out."""
+    return _drawn(standard_normal, space, random)
+
+
+def flat_rademacher(space: Params, random: torch.Generator) -> Float[Tensor, " n"]:
+    """The same, as `ravel` would lay it out."""
     return _drawn(random_signs, space, random)
 
 
 def _drawn(
-    draw: Callable[[int, torch.Generator, Tensor], Tensor],
+    draw: Callable[[int, torch.Generator, Tensor, list[range] | None], Tensor],
     space: Params,
     random: torch.Generator,
-) -> Params:
-    return unravel(draw(size(space), random, next(iter(space.values()))), space)
+) -> Tensor:
+    first = next(iter(space.values()))
+    if not is_sharded(first):
+        return draw(size(space), random, first, None)
+    places, offset = [], 0
+    for tensor in space.values():
+        own = own_range(tensor)
+        places.append(range(own.start + offset, own.stop + offset))
+        offset += tensor.numel()
+    return draw(offset, random, first, places).as_subclass(type(flat(first)))
 
 
 def gradient_of(
@@ -252,10 +322,14 @@ def check_finite_parameters(parameters: Params) -> None:
 
 def _not_finite(vector: Params) -> str | None:
     """The first tensor that is not finite; one wait for the device if there is none."""
-    norms = torch.stack(_many._foreach_norm(list(vector.values())))
-    if math.isfinite(float(norms.sum())):
+    total = (
+        norm(vector)
+        if _on_shards(vector)
+        else torch.stack(_many._foreach_norm(list(vector.values()))).sum()
+    )
+    if math.isfinite(float(total)):
         return None
-    infinite = (n for n, t in vector.items() if not bool(torch.isfinite(t).all()))
+    infinite = (n for n, t in vector.items() if not number(torch.isfinite(t).all()))
     return next(infinite, None)
 
 
@@ -284,6 +358,11 @@ def check_like(vector: Params, space: Params) -> Params:
             raise VectorError(
                 f"the vector's '{name}' is {type(given).__name__}: give a tensor."
             )
+        if is_sharded(given) and not is_sharded(expected):
+            raise VectorError(
+                f"the vector's '{name}' is sharded, but the parameter is not: pass its "
+                "full_tensor()."
+            )
         if given.shape != expected.shape:
             raise VectorError(
                 f"the vector's '{name}' has shape {tuple(given.shape)}, but the "
@@ -295,6 +374,11 @@ def check_like(vector: Params, space: Params) -> Params:
                 f"parameter is {expected.dtype} on {expected.device}: convert it first."
             )
     return {name: vector[name] for name in space}
+
+
+def dealt_like(vector: Params, space: Params) -> Params:
+    """A vector that every process has, sharded where the space is; others as they are."""
+    return {name: cut(vector[name], tensor) for name, tensor in space.items()}
 
 
 def _some(names: Sequence[str]) -> str:

@@ -32,6 +32,21 @@ class Kind(_Word):
         "multiplied by matrices that cancel.",
     )
     PERMUTATION = "permutation", "The neurons of a layer change places."
+    SIGN_FLIP = (
+        "sign-flip",
+        "Neurons behind an odd function, such as tanh, change their sign, and so does "
+        "what reads them.",
+    )
+    FACTOR_GL = (
+        "factor-gl",
+        "Two matrices that are used as their product only, such as LoRA's, are "
+        "multiplied by matrices that cancel.",
+    )
+    ABSORBED_SHIFT = (
+        "absorbed-shift",
+        "Something is added that a layer norm subtracts again, or that all scores of a "
+        "softmax have in common, as the bias of the keys.",
+    )
     OUTPUT_SHIFT = (
         "output-shift",
         "The same number is added to all scores of a sample, which a softmax does not "
@@ -56,6 +71,8 @@ class Kind(_Word):
 
 # Those that a network's diagonal group is made of.
 RESCALINGS = (Kind.LAYER_RESCALE, Kind.NODE_RESCALE)
+# Those that give neurons other names: they change places or signs.
+RENAMINGS = (Kind.PERMUTATION, Kind.SIGN_FLIP)
 
 
 def kind_label(kind: str, exact: bool, adversarial: bool = False) -> str:

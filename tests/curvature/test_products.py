@@ -81,7 +81,7 @@ def test_the_first_batches_are_kept_where_not_all_fit(objective, monkeypatch):
         def __exit__(self, *error):
             pass
 
-    monkeypatch.setattr("flatgauge.curvature.products.kept_bytes", lambda _: Saved())
+    monkeypatch.setattr("flatgauge.curvature.products.kept_bytes", lambda *_: Saved())
     monkeypatch.setattr("flatgauge.curvature.products.KEPT_SHARE", 1.0)
     vector, truth = right(objective)
     # Beside what is kept there is room for the work of one more.

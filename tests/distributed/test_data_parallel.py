@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support import shared_work
-from support.processes import Processes
+from support.processes import Processes, assert_same
 
 OTHERS = (
     "normalized-sharpness-direct",
@@ -16,25 +16,10 @@ OTHERS = (
 )
 
 
-def compare(alone, together):
-    """Values to 1e-10, statuses and messages alike, and every process the same."""
-    assert all(one == together[0] for one in together[1:])
-    assert together[0].keys() == alone.keys()
-    for request, (value, uncertainty, status, message) in together[0].items():
-        known, error, known_status, known_message = alone[request]
-        assert (status, message) == (known_status, known_message), request
-        if known is None:
-            assert value is None
-            continue
-        assert value == pytest.approx(known, rel=1e-10), request
-        if error is not None:
-            assert uncertainty == pytest.approx(error, rel=1e-3, abs=1e-12), request
-
-
 def check(processes, name, how, requests=(), **options):
     alone = shared_work.measured(0, 0, name, how, requests, options)
     together = processes(shared_work.measured, name, how, requests, options)
-    compare(alone, together)
+    assert_same(alone, together)
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "resnet", "own loss", "experts"])
@@ -56,7 +41,7 @@ def test_with_a_budget(pair):
 def test_other_numbers_of_processes(tmp_path, count):
     processes = Processes(count, tmp_path)
     try:
-        for name in shared_work.PROBLEMS:
+        for name in shared_work.SMALL:
             check(processes, name, "uneven")
     finally:
         processes.close()

@@ -48,13 +48,6 @@ def test_a_process_that_is_killed(own_pair, tmp_path):
     assert len(kept.measurements) == 2
 
 
-@pytest.mark.parametrize("how", ["fsdp2", "tensor parallel"])
-def test_a_sharded_model_is_refused_by_name(pair, how):
-    for one in pair.outcomes(shared_work.sharded, how):
-        assert one.kind == "ModelError"
-        assert "'0.weight' is sharded over processes" in one.text
-
-
 @pytest.mark.parametrize(
     ("what", "words"),
     [

@@ -102,7 +102,8 @@ def test_the_sentence_says_measure_options_data_and_version(results):
 def test_formats_go_by_the_ending(results, tmp_path):
     report = results["comparison"]
     for suffix in formats():
-        report.save(tmp_path / f"made{suffix}")
+        path = tmp_path / f"made{suffix}"
+        assert report.save(path) == [path]
         assert (tmp_path / f"made{suffix}").stat().st_size > 100, suffix
     assert fg.Report.from_json(tmp_path / "made.json") == report.report()
     assert "<h1>" in (tmp_path / "made.html").read_text(encoding="utf-8")
@@ -112,16 +113,21 @@ def test_formats_go_by_the_ending(results, tmp_path):
 
 
 def test_a_new_format_is_one_file(results, tmp_path, monkeypatch):
+    def write(result, path):
+        path.write_text(result.sentence())
+        return [path]
+
     made = ModuleType("markdown")
-    made.write = lambda result, path: path.write_text(result.sentence())
+    made.write = write
     monkeypatch.setitem(formats(), ".md", made)
-    results["report"].save(tmp_path / "a.md")
+    assert results["report"].save(tmp_path / "a.md") == [tmp_path / "a.md"]
     assert (tmp_path / "a.md").read_text() == results["report"].sentence()
 
 
 def test_several_figures_have_files_of_their_own(tmp_path):
-    full().save(tmp_path / "page.svg")
-    names = {path.name for path in tmp_path.iterdir()}
+    written = full().save(tmp_path / "page.svg")
+    assert set(written) == set(tmp_path.iterdir())
+    names = {path.name for path in written}
     drawn = ("audit", "comparison", "spectrum", "landscape-0", "landscape-1")
     assert names == {f"page-{name}.svg" for name in drawn}
     for name in names:
@@ -152,6 +158,14 @@ def test_notebooks_show_them(name, results):
     tags = Text(html).tags
     assert "script" not in tags
     assert "table" in tags or "svg" in tags
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_shows_what_print_shows(name, results):
+    shown = repr(results[name])
+    assert shown == str(results[name])
+    assert "Measurement(" not in shown
+    assert "tensor(" not in shown
 
 
 def test_notebooks_show_objectives():

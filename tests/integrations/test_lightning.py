@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.nn.functional as F
-from support.training import assert_equal_bits, dataset, dropout_network, left_behind
+from support.training import (
+    assert_equal_bits,
+    dataset,
+    dropout_network,
+    left_behind,
+    patient,
+)
 from torch.utils.data import DataLoader
 
 pytest.importorskip("lightning")
 
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import CSVLogger
+from support.lit import Lit
 
 from flatgauge.integrations.lightning import FlatnessCallback
 from flatgauge.integrations.monitor import FlatnessWarning
@@ -28,24 +33,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
 )
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-
-
-class Lit(pl.LightningModule):
-    def __init__(self, lr: float = 0.01):
-        super().__init__()
-        self.save_hyperparameters()
-        self.net = dropout_network()
-
-    def forward(self, x):
-        return self.net(x)
-
-    def training_step(self, batch, index):
-        loss = F.cross_entropy(self(batch[0]), batch[1])
-        self.log("train", loss)
-        return loss
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=self.hparams["lr"])
 
 
 def train(callback: Any, folder: Path, **more: Any) -> tuple[list[Any], pl.Trainer]:
@@ -64,12 +51,8 @@ def train(callback: Any, folder: Path, **more: Any) -> tuple[list[Any], pl.Train
     return left_behind(model, trainer.optimizers[0]), trainer
 
 
-def patient(**more: Any) -> FlatnessCallback:
-    """One that has time for everything."""
-    callback = FlatnessCallback(every=3, share=0.99, samples=16, **more)
-    callback.monitor._needed = -1e9
-    callback.monitor._spend = lambda begun: -1e9
-    return callback
+def watching(**more: Any) -> FlatnessCallback:
+    return patient(FlatnessCallback(every=3, share=0.99, samples=16, **more))
 
 
 def logged(trainer: pl.Trainer) -> dict[int, dict[str, str]]:
@@ -85,7 +68,7 @@ def logged(trainer: pl.Trainer) -> dict[int, dict[str, str]]:
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_training_is_the_same_and_the_logger_has_numbers(accumulated, tmp_path):
     more = {"accumulate_grad_batches": accumulated}
-    callback = patient()
+    callback = watching()
     found, trainer = train(callback, tmp_path / "with", **more)
     expected, _ = train(None, tmp_path / "without", **more)
     assert_equal_bits(found, expected)
@@ -98,7 +81,7 @@ def test_training_is_the_same_and_the_logger_has_numbers(accumulated, tmp_path):
 
 
 def test_a_part_of_the_module_on_data_of_one_s_own(tmp_path):
-    callback = patient(data=dataset().tensors, part=lambda module: module.net)
+    callback = watching(data=dataset().tensors, part=lambda module: module.net)
     train(callback, tmp_path)
     assert callback.monitor.reports[3].provenance.model == "Sequential"
     assert callback.monitor.reports[3].provenance.samples == 48
@@ -107,7 +90,7 @@ def test_a_part_of_the_module_on_data_of_one_s_own(tmp_path):
 def test_a_failure_is_a_warning(tmp_path):
     expected, _ = train(None, tmp_path)
     with pytest.warns(FlatnessWarning, match="the training goes on"):
-        found, _ = train(patient(data="no data"), tmp_path)
+        found, _ = train(watching(data="no data"), tmp_path)
     assert_equal_bits(found, expected)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.folders import TEXTS, save_folder, tokenizer
-from support.training import assert_equal_bits, left_behind
+from support.folders import save_folder, small_trainer
+from support.training import assert_equal_bits, left_behind, patient
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -20,38 +20,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*")
 
 
 def train(folder: Path, given: dict[str, Any] | None) -> tuple[list[Any], Any, Any]:
-    model = save_folder(folder, "BertForSequenceClassification", num_labels=2)
-    words = tokenizer()
-    items = [
-        {
-            **words(text, truncation=True, max_length=8),
-            "label": int(label == "positive"),
-        }
-        for text, label in TEXTS * 4
-    ]
-    trainer = transformers.Trainer(
-        model=model,
-        args=transformers.TrainingArguments(
-            output_dir=str(folder / "out"),
-            max_steps=6,
-            per_device_train_batch_size=4,
-            logging_steps=2,
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        ),
-        train_dataset=items,
-        data_collator=transformers.DataCollatorWithPadding(words),
-    )
+    trainer = small_trainer(folder, max_steps=6, logging_steps=2, report_to=[])
     callback = None
     if given is not None:
-        callback = FlatnessCallback(trainer, every=2, share=0.99, samples=8, **given)
-        callback.monitor._needed = -1e9
-        callback.monitor._spend = lambda begun: -1e9
+        made = FlatnessCallback(trainer, every=2, share=0.99, samples=8, **given)
+        callback = patient(made)
         trainer.add_callback(callback)
     trainer.train()
-    return left_behind(model, trainer.optimizer), trainer, callback
+    return left_behind(trainer.model, trainer.optimizer), trainer, callback
 
 
 MEASURES = {"measures": ["hessian-spectral-norm", "spectral-norm-product"]}

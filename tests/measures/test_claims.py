@@ -15,11 +15,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cases import CASES, Attention, Case, _normal, mlp
+from torch import nn
 
 import flatgauge as fg
 from flatgauge.results import Measurement, Status
 from flatgauge.run import claims_of
 from flatgauge.twins import families
+
+
+def odd_with_a_factor() -> nn.Module:
+    """Signs of the tanh's units may turn, and the last two matrices are one product."""
+    return nn.Sequential(
+        nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3), nn.ReLU(),
+        nn.Linear(3, 2), nn.Linear(2, 3),
+    )  # fmt: skip
+
 
 NETWORKS = {
     "mlp": CASES["mlp"],
@@ -29,7 +39,12 @@ NETWORKS = {
     "convolutional": CASES["lenet"],
     "residual with batch norm": CASES["resnet"],
     "attention": Case("attention", Attention, _normal(4, 4)),
+    "odd, with a factor": Case("odd", odd_with_a_factor, _normal(4)),
 }
+EACH = [
+    pytest.param(name, marks=pytest.mark.slow if name.startswith("odd") else ())
+    for name in NETWORKS
+]
 TIGHT = {"tol": 1e-12}
 # Options under which a measure's claims differ, tight enough for 1e-9.
 VARIANTS: dict[str, list[dict]] = {
@@ -102,7 +117,7 @@ def problem(network: str, loss: str):
         pytest.param("normalized-cross-entropy", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", EACH)
 @settings(max_examples=2)
 @given(seed=st.integers(0, 10_000))
 def test_claims_hold(network: str, loss: str, seed: int):
@@ -125,6 +140,24 @@ def test_claims_hold(network: str, loss: str, seed: int):
             assert drifted <= 1e-9, (one, family.kind, before.value, after.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "claims"),
+    [
+        ("sign-flip", {"hessian-trace", "fisher-rao-norm", "normalized-sharpness"}),
+        ("factor-gl", {"fisher-rao-norm"}),
+    ],
+)
+def test_hidden_units_that_are_turned_or_mixed(kind: str, claims: set[str]):
+    objective = NETWORKS["odd, with a factor"].objective("cross-entropy")
+    (family,) = (one for one in families(objective) if one.kind == kind)
+    twin = family.twin(seed=1, spread=1.0)
+    assert twin.change <= 1e-13
+    for name in ("hessian-trace", "fisher-rao-norm", "normalized-sharpness"):
+        before, after = (fg.measure(o, name)[name] for o in (objective, twin.objective))
+        assert (kind in claims_of(before)) == (name in claims)
+        assert (drift(before, after) <= 1e-9) == (name in claims), name
+
+
 @pytest.mark.parametrize("one", REQUESTS)
 def test_something_else_moves_each_measure(one: str):
     moved = {}
@@ -145,7 +178,7 @@ def test_the_full_fisher_rao_norm_moves_under_output_scale_alone():
     assert {f.kind for f in found} - claimed == {"output-scale"}
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", EACH)
 def test_twins_keep_the_function(network: str):
     for family in problem(network, "cross-entropy")[1]:
         if family.kind not in ("output-scale", "output-shift"):

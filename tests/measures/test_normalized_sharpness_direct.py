@@ -109,7 +109,7 @@ def test_rescaling_moves_nothing(twin: str):
     before, after = base(), direct(known_network(twin), **OWN_LOSS)
     assert value(after) == pytest.approx(value(before), rel=1e-6)
     claims = find_measure(NAME).invariant_to(before.options)
-    assert claims == {"layer-rescale", "node-rescale", "permutation"}
+    assert claims == {"layer-rescale", "node-rescale", "permutation", "sign-flip"}
 
 
 @pytest.mark.slow

@@ -228,6 +228,13 @@ def test_what_was_not_claimed_is_never_said_to_hold():
     assert "no move seen, none claimed" in text
 
 
+def test_kinds_that_could_not_be_tried_are_named_with_the_reason():
+    report = full()
+    reason = "output-scale was left out: no tensors were found."
+    report.extras["audit"]["left_out"] = [reason]
+    assert reason in Text(render(report.to_dict())).text.split("Audit:")[1]
+
+
 def test_a_trustworthy_measure_may_move_by_something_else():
     report = full()
     report.extras["audit"]["rows"] += [

@@ -67,3 +67,30 @@ def save_folder(folder: Path, name: str, seed: int = 0, **options: Any) -> Any:
 def save_lines(path: Path, records: list[dict[str, Any]]) -> Path:
     path.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
     return path
+
+
+def small_trainer(folder: Path, **arguments: Any) -> Any:
+    """A Trainer of a tiny classifier of the texts, on a CPU."""
+    import transformers
+
+    words = tokenizer()
+    items = [
+        {
+            **words(text, truncation=True, max_length=8),
+            "label": int(label == "positive"),
+        }
+        for text, label in TEXTS * 4
+    ]
+    return transformers.Trainer(
+        model=save_folder(folder, "BertForSequenceClassification", num_labels=2),
+        args=transformers.TrainingArguments(
+            output_dir=str(folder / "out"),
+            per_device_train_batch_size=4,
+            save_strategy="no",
+            use_cpu=True,
+            disable_tqdm=True,
+            **arguments,
+        ),
+        train_dataset=items,
+        data_collator=transformers.DataCollatorWithPadding(words),
+    )

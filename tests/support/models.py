@@ -251,3 +251,34 @@ def small_vit() -> VisionTransformer:
 
 def vit_b16() -> VisionTransformer:
     return VisionTransformer(224, 16, 768, 12, 12, 3072, 1000)
+
+
+class ChannelStream(nn.Module):
+    """A stream of 3 channels behind batch norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 3, 3, padding=1, bias=False)
+        self.norm0 = nn.BatchNorm2d(3)
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm0(self.stem(x)))
+        return self.head(torch.relu(x + self.norm1(self.conv(x))).mean((2, 3)))
+
+
+class Attend(nn.Module):
+    """Two heads of two coordinates, and nothing else."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def images(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -96,3 +97,18 @@ def _serve(rank: int, count: int, meet: str, pipe: Connection) -> None:
             said = type(error).__name__, str(error), traceback.format_exc()
             answer = False, said
         pipe.send(answer)
+
+
+def assert_same(alone: dict[str, Any], together: list[dict[str, Any]]) -> None:
+    """Values to 1e-10, statuses and messages alike, and every process the same."""
+    assert all(one == together[0] for one in together[1:])
+    assert together[0].keys() == alone.keys()
+    for request, (value, uncertainty, status, message) in together[0].items():
+        known, error, known_status, known_message = alone[request]
+        assert (status, message) == (known_status, known_message), request
+        if known is None:
+            assert value is None
+            continue
+        assert value == pytest.approx(known, rel=1e-10), request
+        if error is not None:
+            assert uncertainty == pytest.approx(error, rel=1e-3, abs=1e-12), request

@@ -15,11 +15,15 @@ import torch
 import torch.distributed as dist
 from support.cases import Residual
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 import flatgauge as fg
+import flatgauge.objective
 import flatgauge.ranks
+from flatgauge import vectors
 from flatgauge.curvature.diagonal_methods import probe_diagonal
 from flatgauge.ranks import ranks_of
+from flatgauge.shards import joined
 
 Batches = list[Any]
 Problem = tuple[nn.Module, Batches, Any]
@@ -105,6 +109,20 @@ def _experts() -> Problem:
     return Experts(), _batches(inputs, torch.randint(0, 3, (16,)), 4), None
 
 
+def _wider_gpt2() -> Problem:
+    """More parameters than have a diagonal for each."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(
+        GPT2Config(
+            n_layer=2, n_embd=16, n_head=2, vocab_size=50, n_positions=8,
+            bos_token_id=0, eos_token_id=0,
+        )
+    )  # fmt: skip
+    tokens = torch.randint(1, 50, (8, 8))
+    return model, [{"input_ids": t, "labels": t} for t in tokens.split(2)], None
+
+
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "mlp": _mlp,
     "lenet": _lenet,
@@ -112,7 +130,9 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "gpt2": _gpt2,
     "own loss": _own_loss,
     "experts": _experts,
+    "wider gpt2": _wider_gpt2,
 }
+SMALL = [name for name in PROBLEMS if "wider" not in name]
 
 
 def problem(name: str) -> tuple[nn.Module, Batches, Any]:
@@ -399,16 +419,242 @@ def talking_apart(rank: int, count: int) -> None:
     ranks.together(lambda: ranks.gathered(rank))
 
 
-def sharded(rank: int, count: int, how: str) -> None:
-    """A model of which each process has a part only."""
+def sharded_model(name: str, count: int) -> tuple[nn.Module, Batches, Any]:
+    """A problem whose modules are sharded one by one, as for training."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, data, loss = problem(name)
+    mesh = init_device_mesh("cpu", (count,))
+    blocks = [
+        block
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList | nn.Sequential)
+        for block in module
+        if any(True for _ in block.parameters())
+    ]
+    for block in blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh), data, loss
+
+
+def measured_on_shards(
+    rank: int, count: int, name: str, how: str, fits: bool, requests: tuple[str, ...]
+) -> dict[str, Any]:
+    """`measured` with FSDP2, whether there is room for whole copies or not."""
+    model, data, loss = sharded_model(name, count)
+    before = [parameter.to_local().clone() for parameter in model.parameters()]
+    room = flatgauge.objective.WHOLE_VECTORS
+    try:
+        if not fits:
+            flatgauge.objective.WHOLE_VECTORS = 2**60
+        objective = fg.Objective(model, shares(data, rank, count, how), loss)
+    finally:
+        flatgauge.objective.WHOLE_VECTORS = room
+    assert objective.sharded
+    assert objective.fits_whole == fits
+    own: list[fg.Report] = []
+    with NoPartNumbers():
+        fg.measure(objective, *requests, so_far=own.append)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter.to_local(), old)
+        assert parameter.grad is None
+    return report_of(own[-1])
+
+
+class NoPartNumbers(TorchFunctionMode):
+    """Refuses to read this process's part of a sum for the sum."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        reads = ("item", "tolist", "__float__", "__bool__", "__int__", "numpy")
+        if getattr(func, "__name__", "") in reads and args:
+            placements = getattr(args[0], "placements", ())
+            assert not any(one.is_partial() for one in placements), "a part was read"
+        return func(*args, **(kwargs or {}))
+
+
+def trains_on(rank: int, count: int) -> tuple[float, float]:
+    """The loss of a sharded model before a step of training and after it."""
+    model, data, _ = sharded_model("mlp", count)
+    own = shares(data, rank, count, "even")
+    fg.measure(fg.Objective(model, own), "hessian-spectral-norm")
+    inputs, targets = own[0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(2):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss))
+    return losses[0], losses[1]
+
+
+def sharded_vectors(rank: int, count: int) -> dict[str, Any]:
+    """What can be done with named vectors of sharded parameters, whole for comparison."""
+    model, data, _ = sharded_model("mlp", count)
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+    hessian = fg.Hessian(objective)
+    vector = vectors.gaussian(objective.parameters, vectors.generator(3))
+    whole = {name: tensor.full_tensor() for name, tensor in vector.items()}
+    image = hessian @ vector
+    flat = vectors.ravel(vector)
+    back = vectors.unravel(flat, objective.parameters)
+    moved = objective.at(vectors.add(objective.parameters, vector, 0.1))
+    return {
+        "drawn": whole,
+        "signs": {
+            name: tensor.full_tensor()
+            for name, tensor in vectors.rademacher(
+                objective.parameters, vectors.generator(3)
+            ).items()
+        },
+        "product": {name: tensor.full_tensor() for name, tensor in image.items()},
+        "product with whole": {
+            name: tensor.full_tensor() for name, tensor in (hessian @ whole).items()
+        },
+        "norm": float(vectors.norm(vector)),
+        "dot": float(vectors.dot(vector, image)),
+        "back": all(
+            torch.equal(back[n].to_local(), vector[n].to_local()) for n in back
+        ),
+        "moved": moved.value(),
+        "model": objective.model()(data[0][0]).detach(),
+        "top": fg.top_eigenvalues(objective, k=3, tol=1e-8).values,
+    }
+
+
+def reduced_piece(rank: int, count: int) -> None:
+    """A sum over the entries of one process, which is no sum over the vector."""
+    model, data, _ = sharded_model("mlp", count)
+    objective = fg.Objective(model, shares(data, rank, count, "even"))
+    vectors.ravel(objective.parameters).sum()
+
+
+def refused_on_shards(rank: int, count: int, what: str) -> None:
+    """What sharded models cannot be, or be asked for."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
+    if what == "tensor parallel":
+        model, data, _ = problem("mlp")
+        mesh = init_device_mesh("cpu", (count,))
+        plan = {"0": ColwiseParallel(), "2": ColwiseParallel()}
+        parallelize_module(model, mesh, plan)
+        fg.Objective(model, shares(data, rank, count, "even"))
+        return
+    model, data, _ = sharded_model("mlp", count)
+    own = shares(data, rank, count, "uneven")
+    if what == "alone":
+        fg.Objective(model, own, process_group=False)
+    elif what == "checkpoint":
+        fg.Objective(model, own, checkpoint=True)
+    elif what == "uneven":
+        fg.Objective(model, own, memory=1000)
+    elif what == "dense":
+        fg.Hessian(fg.Objective(model, own)).to_dense()
+    elif what == "route":
+        fg.Hessian(fg.Objective(model, own), "reverse-over-forward")
+    elif what == "after a forward":
+        # The outermost module keeps its parameters together for a backward.
+        whole = fully_shard(problem("mlp")[0])
+        whole(data[0][0])
+        fg.Objective(whole, own)
+    elif what == "other vectors":
+        objective = fg.Objective(model, own)
+        other = {
+            name: torch.full(tensor.shape, 1.0 + rank).double()
+            for name, tensor in objective.parameters.items()
+        }
+        fg.Hessian(objective) @ other
+    elif what == "whole":
+        objective = fg.Objective(model, shares(data[:4], rank, count, "even"), memory=1)
+        objective.whole()
+
+
+def failing_on_shards(rank: int, count: int) -> tuple[str, str]:
+    """The forward of one process fails while the others wait for its rows."""
+    from torch.distributed.fsdp import fully_shard
+
     model, data, _ = problem("mlp")
-    mesh = init_device_mesh("cpu", (count,))
-    if how == "fsdp2":
-        fully_shard(model, mesh=mesh)
-    else:
-        parallelize_module(model, mesh, {"0": ColwiseParallel()})
-    fg.Objective(model, shares(data, rank, count, "even"))
+    whole = Trouble(model)
+    Trouble.armed = ""
+    objective = fg.Objective(fully_shard(whole), shares(data, rank, count, "even"))
+    fg.measure(objective, "spectral-norm-product")
+    Trouble.armed = "fails" if rank else ""
+    try:
+        found = fg.measure(objective, "hessian-spectral-norm")["hessian-spectral-norm"]
+    finally:
+        Trouble.armed = ""
+    return found.status.name, found.message
+
+
+class Spectral(nn.Module):
+    """Reads a weight as complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.irfft(
+            torch.fft.rfft(x) * torch.view_as_complex(self.weight), n=6
+        )
+
+
+class Written(nn.Linear):
+    """Writes to its weight past autograd."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.clamp_(-0.2, 0.2)
+        return super().forward(x)
+
+
+class ReadOutside(nn.Module):
+    """Uses the weight of another module, and a number made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(5, 6)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(x))
+        back = nn.functional.linear(torch.tanh(self.head(hidden)), self.first.weight)
+        return back / (1 + self.first.weight.detach().norm().item())
+
+
+ODD: dict[str, Callable[[], nn.Module]] = {
+    "complex": lambda: nn.Sequential(nn.Linear(5, 6), Spectral(), nn.Linear(6, 3)),
+    "written": lambda: nn.Sequential(Written(5, 6), nn.Tanh(), Written(6, 3)),
+    "read outside": ReadOutside,
+}
+
+
+def odd_model(rank: int, count: int, name: str) -> dict[str, Any]:
+    """Derivatives of a model that uses its weights in an unusual way."""
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ODD[name]().double()
+    _, data, _ = problem("mlp")
+    own = data
+    if count:
+        fully_shard(model)
+        own = shares(data, rank, count, "uneven")
+    objective = fg.Objective(
+        model,
+        own,
+        derivatives="as given",
+        process_group=None if count else False,
+    )
+    vector = vectors.gaussian(objective.parameters, vectors.generator(1))
+    image = fg.Hessian(objective) @ vector
+    squares = fg.gauss_newton_diagonal(objective).values
+    return {
+        "gradient": {n: joined(t) for n, t in objective.gradient().items()},
+        "product": {n: joined(t) for n, t in image.items()},
+        "diagonal": {n: joined(t) for n, t in squares.items()},
+    }

@@ -46,3 +46,9 @@ def dataset() -> torch.utils.data.TensorDataset:
     return torch.utils.data.TensorDataset(
         inputs, torch.randint(0, 3, (48,), generator=draws)
     )
+
+
+def patient(callback: Any) -> Any:
+    """Let a callback have time for every measurement."""
+    callback.monitor.spent = -1e9
+    return callback

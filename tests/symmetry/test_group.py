@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
 from support.models import mlp, small_vit, wide_resnet
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import orthogonal
 
+import flatgauge as fg
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.symmetry import group as group_module
 from flatgauge.symmetry import symmetries
@@ -235,3 +240,43 @@ def test_what_moves_given_parameters_is_solved_once(monkeypatch):
     assert distance({n: 2 * t for n, t in first[0].items()}, again[0]) < 1e-15
     assert len(group.vertical(some)) < len(first)
     assert len(solved) == 2
+
+
+def test_acts_on_models_as_objectives_take_them():
+    """Compiled, with a weight that was computed once, or pruned."""
+    x, plain = torch.randn(8, 4), lambda: mlp(4, 6, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        normed = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 6)), *plain()[1:])
+    pruned = plain()
+    prune.l1_unstructured(pruned[0], "weight", 0.3)
+    compiled: Any = torch.compile(plain(), backend="aot_eager")
+    for model in (compiled, normed, pruned):
+        before = model(x).detach()
+        group = fg.symmetries(fg.Objective(model, (x, torch.arange(8) % 5)))
+        twin = group.act(model, group.random_element())
+        assert torch.allclose(twin(x), before, atol=1e-5)
+
+
+def test_a_cast_to_integers_fixes_scales():
+    class Rounded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.first(x).relu()
+            return self.head(h * (3 * h).int())
+
+    assert symmetries(Rounded(), torch.randn(20, 3)).dimension == 0
+
+
+@pytest.mark.filterwarnings("ignore:no scaling rule")
+@pytest.mark.parametrize("kind", ["matrix_exp", "cayley", "householder"])
+def test_entries_without_effect_are_not_rescaled(kind):
+    """An orthogonal matrix is made of a triangle; its units cannot be rescaled."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        orthogonal(nn.Linear(4, 4), orthogonal_map=kind), nn.ReLU(), *mlp(4, 6, 2)
+    )
+    assert symmetries(network, torch.randn(9, 4)).dimension == 6

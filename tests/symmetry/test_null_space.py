@@ -4,35 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.models import mlp
+from support.models import Attend, ChannelStream, images, mlp
 from support.numerical_dimension import numerical_dimension
 from torch import Tensor, nn
 
 from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.verify import perturbed
-
-
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(2, 3, 3, padding=1, bias=False)
-        self.norm0 = nn.BatchNorm2d(3)
-        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(3)
-        self.head = nn.Linear(3, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.norm0(self.stem(x)))
-        return self.head(torch.relu(x + self.norm1(self.conv(x))).mean((2, 3)))
-
-
-class Attend(nn.Module):
-    def __init__(self, bias: bool) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
 
 
 class Gated(nn.Module):
@@ -90,10 +67,6 @@ class Elementwise(nn.Module):
         return torch.relu(x * self.gain) * self.other
 
 
-def images(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-
-
 def conv_net(groups: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(2, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 2, groups=groups),
@@ -110,7 +83,7 @@ CASES = {
     "grouped": (lambda: conv_net(2), images(3, 2, 5, 5), 8, 0),
     "depthwise": (lambda: conv_net(4), images(3, 2, 5, 5), 8, 0),
     # The stream's 3 channels: buffers are fixed, so nothing moves in front of a norm.
-    "batch norm": (Residual, images(3, 2, 4, 4), 3, 0),
+    "batch norm": (ChannelStream, images(3, 2, 4, 4), 3, 0),
     # 4 query-key and 4 value-output coordinates; the key bias (4) changes nothing.
     "attention": (lambda: Attend(bias=True), images(2, 3, 4), 8, 4),
     "attention without bias": (lambda: Attend(bias=False), images(2, 3, 4), 8, 0),

@@ -43,9 +43,25 @@ def test_writing_through_a_view_is_followed():
 
 
 @pytest.mark.usefixtures("live")
+def test_writing_through_a_view_is_followed_without_export():
+    group = symmetries(InPlaceThroughView(), INPUTS)
+    assert (group.dimension, group.front_end) == (12, "dispatch")
+    assert change(InPlaceThroughView(), INPUTS, group) < 1e-13
+
+
+class WritesAndDifferentiates(InPlaceThroughView):
+    """Torch cannot make a function without writes of what asks for gradients inside."""
+
+    def hidden(self, h: Tensor) -> Tensor:
+        leaf = h.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(leaf.square().sum(), leaf)
+        return super().hidden(slope)
+
+
+@pytest.mark.usefixtures("live")
 def test_writing_through_a_view_is_refused_where_it_cannot_be_followed():
     with pytest.raises(SymmetryError, match="shares"):
-        symmetries(InPlaceThroughView(), INPUTS)
+        symmetries(WritesAndDifferentiates(), INPUTS)
 
 
 class SliceAssignment(Hidden):
@@ -63,9 +79,10 @@ def test_slice_assignment_keeps_all_units():
 
 
 @pytest.mark.usefixtures("live")
-def test_slice_assignment_is_right_or_refused_without_export():
-    with pytest.raises(SymmetryError, match="shares"):
-        symmetries(SliceAssignment(), INPUTS)
+def test_slice_assignment_keeps_all_units_without_export():
+    group = symmetries(SliceAssignment(), INPUTS)
+    assert (group.dimension, group.front_end) == (8, "dispatch")
+    assert change(SliceAssignment(), INPUTS, group) < 1e-13
 
 
 class Branch(Hidden):

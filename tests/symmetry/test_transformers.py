@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from flatgauge.objective import Objective
 from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.verify import perturbed, relative_change
 
@@ -104,6 +105,30 @@ def test_t5():
     )  # fmt: skip
     inputs = {**TOKENS, "decoder_input_ids": torch.arange(12).reshape(2, 6)}
     check(transformers.T5ForConditionalGeneration(config), inputs, 240, 241)
+
+
+def test_mixtral():
+    """As Llama, with F = 12 units of each of the 3 experts that the data reach, of 4.
+
+    2 · 8 gains, 2 query-key pairs and 4 value-output coordinates of one head of size 4,
+    3 · 12 units, and the last gain, 8: 66; + 1 up to eps.
+    """
+    config = transformers.MixtralConfig(
+        vocab_size=97, hidden_size=8, intermediate_size=12, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=1, num_local_experts=4,
+        num_experts_per_tok=1, use_cache=False, tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = transformers.MixtralForCausalLM(config).double()
+    router = model.model.layers[0].mlp.gate.weight.data
+    router[3] = router[:3].mean(0)
+    ids = torch.arange(64).reshape(8, 8) * 5 % 97
+    batches = [{"input_ids": one, "labels": one} for one in ids.split(4)]
+    group = symmetries(Objective(model, batches), strict=True)
+    assert (group.dimension, group.approximate_dimension) == (66, 67)
+    assert group.branches == ("model.layers.0.mlp.experts",)
+    moved = group.random_element().log_scales["model.layers.0.mlp.experts.down_proj"]
+    assert sum(scale.abs().expand(4, 8, 12).sum((1, 2)) for scale in moved)[3] == 0
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 
 from flatgauge.exports import Tabular
 from flatgauge.results import Measurement, Report, measured_with
-from flatgauge.tables import html_table, table
+from flatgauge.tables import checkpoints_in_words, html_table, table
 
 MARKS = "▁▂▃▄▅▆▇█"
 WIDEST = 24
@@ -29,7 +29,7 @@ class Point:
     report: Report
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series(Tabular):
     """Checkpoints in the order of their runs and steps, and why others are missing."""
 
@@ -115,9 +115,7 @@ class Series(Tabular):
         return html_table(self._head, self._cells(), "; ".join(self.failures.values()))
 
     def _count(self) -> str:
-        steps = [point.step for point in self.points if point.step is not None]
-        span = f", steps {min(steps)} to {max(steps)}" if steps else ""
-        return f"{len(self.points)} checkpoints{span}"
+        return checkpoints_in_words([point.step for point in self.points])
 
     @property
     def _run_column(self) -> tuple[str, ...]:

@@ -157,7 +157,16 @@ def compare(
 
 @app.command()
 @shared
-def symmetries(settings: Settings) -> None:
+def symmetries(
+    settings: Settings,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            help="dimension: count them once more by linear algebra alone.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
     """Find the rescalings that leave the network's function unchanged.
 
     Example: flatgauge symmetries net.py:model net.py:data
@@ -167,7 +176,7 @@ def symmetries(settings: Settings) -> None:
         from flatgauge.symmetry import symmetries as find
 
         objective = build_objective(settings)
-        group = find(objective)
+        group = find(objective, verify=verify)
         found = {
             "dimension": group.dimension,
             "approximate_dimension": group.approximate_dimension,
@@ -194,10 +203,10 @@ def landscape(
         ),
     ] = None,
     path: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
-            help="Weights of a run's checkpoints, again for each: their path in the plane "
-            "of its principal directions.",
+            help="A run's checkpoints, a folder or a glob, again for each: their path in "
+            "the plane of its principal directions.",
             show_default=False,
         ),
     ] = None,
@@ -210,13 +219,15 @@ def landscape(
     Example: flatgauge landscape net.py:model net.py:data --dimensions 2 --points 21
     """
     with ProgressBar() as progress:
+        from flatgauge.checkpoints import find_checkpoints
         from flatgauge.cli.loading import build_objective
         from flatgauge.landscapes import landscape as run
         from flatgauge.trajectories import trajectory
 
         if path:
-            visited = {str(one): build_objective(settings, one) for one in path}
-            objective = visited[str(path[-1])]
+            steps = [one.path for place in path for one in find_checkpoints(place)]
+            visited = {str(one): build_objective(settings, one) for one in steps}
+            objective = visited[str(steps[-1])]
             found = trajectory(visited, points, progress)
         else:
             objective = build_objective(settings)

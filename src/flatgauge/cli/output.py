@@ -32,6 +32,7 @@ INTERRUPTED = 130
 
 STANDARD = "-"
 """The name of standard output, where a file is asked for."""
+Writer = Callable[[Path], list[Path] | None]
 _ALONE: ContextVar[TextIO | None] = ContextVar("_ALONE", default=None)
 
 
@@ -104,9 +105,7 @@ def deliver(
         write(saver(report, settings.out, result), settings.out)
 
 
-def saver(
-    report: Report, path: Path, result: Tabular | None = None
-) -> Callable[[Path], None]:
+def saver(report: Report, path: Path, result: Tabular | None = None) -> Writer:
     """In the format that the name ends with; the page if that says nothing."""
     from flatgauge.exports import formats
 
@@ -132,16 +131,16 @@ def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
     return keep
 
 
-def write(writer: Callable[[Path], None], path: Path) -> None:
-    """Write one file and say so, or say in a sentence why it could not be."""
+def write(writer: Writer, path: Path) -> None:
+    """Write and say what was written, or say in a sentence why it could not be."""
     if not speaks():
         return
     try:
-        writer(path)
+        written = writer(path) or [path]
     except OSError as error:
         reason = error.strerror or str(error)
         raise OptionError(
             f"'{path}' could not be written ({reason}): nothing was left there; free "
             "the disk or use another place."
         ) from error
-    print(f"wrote {path}")
+    print(f"wrote {', '.join(map(str, written))}")

@@ -23,6 +23,7 @@ from flatgauge.losses import RowLoss, row_loss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
+from flatgauge.shards import cut
 from flatgauge.vectors import Params, map_tensors, size
 
 CLIPPED = (
@@ -101,9 +102,18 @@ def hessian_diagonal(
         known = ", ".join(f"'{name}'" for name in METHODS)
         raise OptionError(f"the method '{method}' is not known: use {known}.")
     _check_probes(probes)
+    given = method
     if method == "auto":
         method = choose_method(objective)
-    elif method in ("exact", "probes") and not _gauss_newton_is_exact(objective):
+    on_shards = method == "hutchinson" or (
+        method == "basis" and not objective.fits_whole
+    )
+    if objective.sharded and not on_shards:
+        # Gradients of single samples would be added up over processes.
+        options = {"probes": probes, "seed": seed, "relative_step": relative_step}
+        whole = hessian_diagonal(objective.whole(), method, **options)
+        return _cut(whole, objective.parameters)
+    if given in ("exact", "probes") and not _gauss_newton_is_exact(objective):
         raise ModelError(
             f"method='{method}' gives the Gauss-Newton diagonal, which is not the "
             "Hessian's for this network and loss: use method='auto', or "
@@ -158,6 +168,10 @@ def gauss_newton_diagonal(
             f"the method '{method}' is not known: use 'auto', 'exact', 'probes'."
         )
     _check_probes(probes)
+    if objective.sharded:
+        whole = objective.whole()
+        found = gauss_newton_diagonal(whole, method, probes=probes, seed=seed)
+        return _cut(found, objective.parameters)
     if method == "auto":
         method = choose_gauss_newton_method(objective)
     return _gauss_newton(objective, method, probes, seed)
@@ -165,6 +179,7 @@ def gauss_newton_diagonal(
 
 def choose_gauss_newton_method(objective: Objective) -> str:
     """What method="auto" means for the Gauss-Newton diagonal of this objective."""
+    objective = objective.whole()
     few = backward_passes(objective) <= EXACT_PASSES
     return "exact" if few and samples_stand_alone(objective) else "probes"
 
@@ -173,13 +188,23 @@ def can_be_exact(objective: Objective) -> bool:
     """Whether the diagonal of the Hessian can be had without estimates at a fair price."""
     if size(objective.parameters) <= BASIS_PARAMETERS:
         return True
+    if not objective.fits_whole:
+        return False
+    objective = objective.whole()
     named = isinstance(objective.loss, RowLoss)
     few = named and backward_passes(objective) <= EXACT_PASSES
     return few and choose_method(objective) == "exact"
 
 
 def choose_method(objective: Objective) -> str:
-    """What method="auto" means for this objective."""
+    """What method="auto" means for this objective.
+
+    Of sharded parameters that do not fit whole, only products can be had.
+    """
+    if not objective.fits_whole:
+        few = size(objective.parameters) <= BASIS_PARAMETERS
+        return "basis" if few else "hutchinson"
+    objective = objective.whole()
     affine = _gauss_newton_is_exact(objective)
     if affine and choose_gauss_newton_method(objective) == "exact":
         return "exact"
@@ -223,6 +248,17 @@ def _gauss_newton(
     estimate = probe_diagonal(objective, probes, seed)
     message = "Unbiased, with a standard error per entry that falls as 1/√probes."
     return Diagonal(*estimate, method, False, Status.ESTIMATED, message)
+
+
+def _cut(found: Diagonal, space: Params) -> Diagonal:
+    """The same, sharded as a space is."""
+    parts = [
+        None if one is None else {name: cut(one[name], space[name]) for name in space}
+        for one in (found.values, found.uncertainty, found.rounding)
+    ]
+    values, uncertainty, rounding = parts
+    assert values is not None
+    return replace(found, values=values, uncertainty=uncertainty, rounding=rounding)
 
 
 def _exact(values: Params, method: str, objective: Objective) -> Diagonal:

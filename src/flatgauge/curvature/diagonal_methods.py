@@ -23,6 +23,7 @@ from flatgauge.deadline import OutOfTime
 from flatgauge.draws import while_time_lasts
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
+from flatgauge.shards import added, cut, joined, largest_entry, plain
 from flatgauge.vectors import (
     Params,
     add,
@@ -36,6 +37,7 @@ from flatgauge.vectors import (
     ravel,
     scale,
     size,
+    unit_columns,
     unravel,
     zeros_like,
 )
@@ -81,18 +83,19 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     count, flat = size(space), ravel(space)
     units_of = ravel({n: _typical(t).expand_as(t) for n, t in space.items()})
     diagonal = torch.zeros_like(flat)
-    largest = flat.new_tensor(abs(hessian.objective.value()))
+    largest = plain(flat).new_tensor(abs(hessian.objective.value()))
     for start in range(0, count, UNITS_TOGETHER):
-        stop = min(start + UNITS_TOGETHER, count)
-        units = torch.zeros(count, stop - start, dtype=flat.dtype, device=flat.device)
-        units[range(start, stop), range(stop - start)] = 1
+        units = unit_columns(space, start, min(start + UNITS_TOGETHER, count))
         columns = hessian.multiply_flat(units)
-        diagonal[start:stop] = columns[start:stop].diagonal()
-        scaled = columns * units_of[:, None] * units_of[start:stop]
-        largest = torch.maximum(largest, scaled.abs().max())
-    sizes = largest / units_of.square()
-    if isinstance(hessian.objective.loss, RowLoss):
-        sizes = torch.maximum(sizes, ravel(_term_sizes(hessian.objective)))
+        diagonal += plain(units * columns).sum(1)
+        own = added(plain(units_of) @ plain(units), units)
+        scaled = columns * units_of[:, None] * own
+        largest = torch.maximum(largest, largest_entry(scaled))
+    sizes = units_of.square().reciprocal() * largest
+    if isinstance(hessian.objective.loss, RowLoss) and hessian.objective.fits_whole:
+        terms = _term_sizes(hessian.objective.whole())
+        dealt = {name: cut(terms[name], tensor) for name, tensor in space.items()}
+        sizes = torch.maximum(sizes, ravel(dealt))
     rounding = ENTRY_ROUNDINGS * hessian.rounding * sizes
     return unravel(diagonal, space), unravel(rounding, space)
 
@@ -196,7 +199,9 @@ def block_traces(
 
     def traces(signs: Params, image: Params) -> dict[str, float]:
         each = [(signs[n].double() * image[n].double() / d[n]).sum() for n in space]
-        return dict(zip(space, torch.stack(each).tolist(), strict=True))
+        return dict(
+            zip(space, torch.stack(list(map(joined, each))).tolist(), strict=True)
+        )
 
     probed = _probed(hessian, d, [generator(seed)] * probes)
     return while_time_lasts(traces(*one) for one in probed)

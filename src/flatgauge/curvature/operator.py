@@ -13,10 +13,12 @@ from flatgauge import deadline
 from flatgauge.errors import NonFiniteError, OptionError, VectorError
 from flatgauge.ranks import ALONE, Ranks
 from flatgauge.shapes import Float
+from flatgauge.shards import is_sharded
 from flatgauge.vectors import (
     Params,
     check_finite,
     check_like,
+    dealt_like,
     is_finite,
     map_tensors,
     multiply,
@@ -82,6 +84,7 @@ class SymmetricOperator(ABC):
         if self.ranks.count > 1:
             sizes = sum(float(norm(vector)) for vector in checked)
             self.ranks.check_same(sizes, "a vector to be multiplied")
+        checked = [dealt_like(vector, self.space) for vector in checked]
         images = self.unchecked(checked)
         self.check(images)
         return images
@@ -140,6 +143,11 @@ class SymmetricOperator(ABC):
                 f"of {limit}: choose fewer parameters, or raise limit=."
             )
         first = next(iter(self.space.values()))
+        if is_sharded(first):
+            raise OptionError(
+                "a dense matrix of sharded parameters was asked for: build the operator "
+                "from objective.whole()."
+            )
         identity = torch.eye(self.dimension, dtype=first.dtype, device=first.device)
         blocks = identity.split(64, dim=1)
         return torch.cat([self.multiply_flat(block) for block in blocks], dim=1)

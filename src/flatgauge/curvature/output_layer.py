@@ -38,7 +38,8 @@ def output_layer(objective: Objective) -> dict[str, int]:
     def look(batch: Batch) -> tuple[list[Place], list[Place]]:
         """Which of those that were even so far still are, and which move scores."""
         nonlocal even
-        scores = loss.rows(*objective.evaluate(objective.parameters, batch)).outputs
+        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
+        scores = rows.outputs.detach()
         if scores.shape[0] == 0:
             return even, []
         changes = {
@@ -87,10 +88,10 @@ def output_scaling(objective: Objective) -> list[str]:
 def first_scores(objective: Objective) -> Tensor:
     """The class scores of the rows of the first batch, [M, K], without derivatives."""
     loss = row_loss(objective.loss, "class scores need")
-    with objective.isolated(), torch.no_grad():
+    with objective.isolated():
         batch = objective.first_batch()
         rows = loss.rows(*objective.evaluate(objective.parameters, batch))
-    return rows.outputs.double()
+    return rows.outputs.detach().double()
 
 
 def _change(
@@ -111,7 +112,7 @@ def _change(
     shift = torch.randn(shape, generator=generator(0), dtype=tensor.dtype)
     moved = tensor + shift.to(tensor.device) * (tensor.abs().mean() + 1)
     rows = loss.rows(*objective.evaluate({**objective.parameters, name: moved}, batch))
-    change = rows.outputs - scores
+    change = rows.outputs.detach() - scores
     uneven = float((change - change.mean(1, keepdim=True)).norm())
     noise = 1e3 * torch.finfo(own_precision(objective)).eps
     rounding = noise * max(float(change.norm()), float(scores.norm()))

@@ -100,6 +100,8 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
     if torch.are_deterministic_algorithms_enabled():
         # What is fastest differs from run to run, and with it the last digits.
         return Plan(objective, right, right, "deterministic algorithms were asked for")
+    if objective.sharded:
+        return Plan(objective, right, right, "the only one for sharded parameters")
     if not pays(objective.device):
         return Plan(objective, right, right, "nothing was found to be faster on a CPU")
     if not objective.batch_count:
@@ -234,7 +236,7 @@ def _not_shown_right(
 
 def operations(objective: Objective, batch: Batch) -> set[str]:
     """The names of what torch computes for the loss of a batch."""
-    with torch.no_grad(), _Names() as seen:
+    with _Names() as seen:
         objective.batch_total(objective.parameters, batch)
     return seen.names
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import final
 
 import torch
+import torch.distributed as dist
 
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
@@ -21,7 +22,7 @@ from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
 from flatgauge.data import Batch, samples_in
-from flatgauge.errors import LossError, OutOfMemoryError
+from flatgauge.errors import LossError, OptionError, OutOfMemoryError
 from flatgauge.isolation import on_device
 from flatgauge.memory import (
     KEPT_SHARE,
@@ -46,7 +47,7 @@ class CurvatureOperator(SymmetricOperator):
     what the arguments are; with a `memory_budget` of 0 nothing is kept.
     """
 
-    truth: str
+    truth: str = ""
 
     def __init__(
         self,
@@ -60,6 +61,14 @@ class CurvatureOperator(SymmetricOperator):
             raise LossError(
                 f"the loss '{objective.loss.name}' loses all of its second derivatives to "
                 f"rounding in {objective.dtype}: use a named loss or dtype=torch.float64."
+            )
+        if objective.sharded and self.truth != "double-backward":
+            # Its batches do not say what they add to sums over processes.
+            objective = objective.whole()
+        if objective.sharded and route not in ("auto", "double-backward"):
+            raise OptionError(
+                f"the route '{getattr(route, 'name', route)}' needs whole parameters: use "
+                "'auto', or pass objective.whole()."
             )
         self.objective = objective
         self.space = objective.parameters
@@ -186,8 +195,9 @@ class Products:
 
     def _images(self, product: Product, vectors: list[Params]) -> list[Params]:
         """At once where calls cost more than what they compute: on a CPU, if it is small."""
-        on_cpu = self.plan.objective.device.type == "cpu"
-        if isinstance(product, ManyProducts) and on_cpu and len(vectors) > 1:
+        objective = self.plan.objective
+        small = objective.device.type == "cpu" and not objective.sharded
+        if isinstance(product, ManyProducts) and small and len(vectors) > 1:
             together = AT_ONCE // max(self._largest, 1)
             if together > 1 and all(one.keys() == vectors[0].keys() for one in vectors):
                 starts = range(0, len(vectors), together)
@@ -214,18 +224,31 @@ class Products:
             # A recording that is not kept would be made again for every product.
             route = self.plan.truth
         route.open(objective)
-        with kept_bytes(objective.device) as saved, derivative_errors(self.name):
+        notes = objective.network.gathering
+        with kept_bytes(objective.device, notes) as saved, derivative_errors(self.name):
             product = route.prepare(objective, piece)
         self._largest = max(self._largest, saved.total)
         last = len(self._kept) + 1 == objective.batch_count * self._cuts
         # Beside all but the last one there must be room for the work of another.
         fits = saved.total * (1 if last else 2) <= self._room
+        if objective.sharded:
+            fits = self._agreed(fits)
         if route.keeps and fits and not self._full:
             self._room -= saved.total
             self._kept[key] = product
         else:
             self._full = True
         return product
+
+    def _agreed(self, fits: bool) -> bool:
+        """Whether all processes say so: each runs what the others do."""
+        objective = self.plan.objective
+        all_say = torch.tensor(int(fits), device=objective.device)
+        objective.ranks.exchange(
+            "keep",
+            lambda group: dist.all_reduce(all_say, dist.ReduceOp.MIN, group=group),
+        )
+        return bool(all_say)
 
     def _pieces(self, batch: Batch) -> Iterator[Batch]:
         if self._cuts == 1:
@@ -277,10 +300,9 @@ def _adds_up(objective: Objective, batch: Batch) -> bool:
     if length < 2:
         return length == 1
     halves = slice(0, length // 2), slice(length // 2, None)
-    with torch.no_grad():
-        whole, one, other = (
-            float(objective.batch_total(objective.parameters, part))
-            for part in (batch, *(take_samples(batch, half) for half in halves))
-        )
+    whole, one, other = (
+        float(objective.batch_total(objective.parameters, part).detach())
+        for part in (batch, *(take_samples(batch, half) for half in halves))
+    )
     allowed = working_rounding(objective)
     return abs(one + other - whole) <= allowed * max(abs(one) + abs(other), abs(whole))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flatgauge.data import Batch, leading_size, take
+from flatgauge.data import Batch, cut_length, leading_size, take
 from flatgauge.errors import ModelError
 from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
@@ -14,12 +14,17 @@ from flatgauge.vectors import generator
 
 def sample_length(batch: Batch) -> int:
     """The number of samples of a batch, read off its tensors."""
-    length = leading_size(batch.whole)
+    length = cut_length(batch)
     if not length:
         sizes = {t.shape[0] if t.ndim else 0 for t in tensors_in(batch.whole)}
+        reason = (
+            "it holds objects that are no tensors"
+            if leading_size(batch.whole)
+            else f"its tensors have the leading sizes {sorted(sizes)}"
+        )
         raise ModelError(
-            "the batch cannot be split into samples, because its tensors have the leading "
-            f"sizes {sorted(sizes)}: give every tensor of a batch one row per sample."
+            f"the batch cannot be split into samples, because {reason}: give every tensor "
+            "of a batch one row per sample."
         )
     return length
 

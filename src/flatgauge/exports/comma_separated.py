@@ -14,7 +14,7 @@ from flatgauge.files import write_text
 SUFFIXES = (".csv",)
 
 
-def write(result: Tabular, path: Path) -> None:
+def write(result: Tabular, path: Path) -> list[Path]:
     """One line for each row; what is a list or a mapping is written as JSON."""
     rows = result.rows()
     text = io.StringIO(newline="")
@@ -23,6 +23,7 @@ def write(result: Tabular, path: Path) -> None:
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
     write_text(path, text.getvalue())
+    return [path]
 
 
 def _cell(value: Any) -> Any:

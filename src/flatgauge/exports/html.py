@@ -11,7 +11,7 @@ from flatgauge.files import write_text
 SUFFIXES = (".html", ".htm")
 
 
-def write(result: Tabular, path: Path) -> None:
+def write(result: Tabular, path: Path) -> list[Path]:
     """One file with figures and tables that needs nothing else."""
     from flatgauge.report.page import render
 
@@ -21,3 +21,4 @@ def write(result: Tabular, path: Path) -> None:
             f"a {type(result).__name__} has no page of its own: use .svg, .csv or .tex."
         )
     write_text(path, render(plain))
+    return [path]

@@ -35,7 +35,7 @@ SPECIAL = {
 POWER = re.compile(r"(\d)e([+-]\d+)\b")
 
 
-def write(result: Tabular, path: Path) -> None:
+def write(result: Tabular, path: Path) -> list[Path]:
     """A `table` that needs the package booktabs."""
     head, cells = result.paper_table()
     columns = "l" + "r" * (len(head) - 1)
@@ -53,6 +53,7 @@ def write(result: Tabular, path: Path) -> None:
         r"\end{table}",
     ]
     write_text(path, "\n".join(lines) + "\n")
+    return [path]
 
 
 def _line(cells: tuple[str, ...]) -> str:

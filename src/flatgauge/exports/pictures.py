@@ -12,7 +12,7 @@ from flatgauge.files import write_bytes, write_text
 SUFFIXES = (".svg", ".png")
 
 
-def write(result: Tabular, path: Path) -> None:
+def write(result: Tabular, path: Path) -> list[Path]:
     """NAME.svg, or NAME-audit.svg and so on where there are several figures."""
     from flatgauge.report.drawing import png, svg
     from flatgauge.report.figures import figures
@@ -23,9 +23,12 @@ def write(result: Tabular, path: Path) -> None:
             f"there is no figure to write as '{os.fspath(path)}': audits, comparisons, "
             "series, spectra and landscapes have some."
         )
+    places = {name: path.with_stem(f"{path.stem}-{name}") for name in drawn}
+    if len(drawn) == 1:
+        places = dict.fromkeys(drawn, path)
     for name, figure in drawn.items():
-        place = path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{name}")
         if path.suffix.lower() == ".png":
-            write_bytes(place, png(figure, name))
+            write_bytes(places[name], png(figure, name))
         else:
-            write_text(place, svg(figure, name, themed=False))
+            write_text(places[name], svg(figure, name, themed=False))
+    return list(places.values())

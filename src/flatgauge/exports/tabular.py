@@ -36,6 +36,13 @@ class Tabular(ABC):
         """The parts of a plain report that its figures are drawn from."""
         return (self.whole() or {}).get("extras", {})
 
+    def __str__(self) -> str:
+        return self.sentence()
+
+    def __repr__(self) -> str:
+        """What `print` shows: all the fields would be pages of it."""
+        return str(self)
+
     def to_pandas(self) -> Any:
         """The rows as a `pandas.DataFrame`.
 
@@ -58,12 +65,15 @@ class Tabular(ABC):
         """A table ready for a paper, with the sentence that says what it shows."""
         self.save(path, ".tex")
 
-    def save(self, path: str | Path, suffix: str | None = None) -> None:
+    def save(self, path: str | Path, suffix: str | None = None) -> list[Path]:
         """Write in the format that the name ends with.
 
         Args:
             path: a file, replaced in one step.
             suffix: another one to go by, such as ".csv".
+
+        Returns:
+            The files that were written: one, or one for each of several figures.
 
         Raises:
             OptionError: if there is no such format, or not for this result.
@@ -74,7 +84,7 @@ class Tabular(ABC):
             raise OptionError(
                 f"'{path}' has no ending that is known: give it one of {known}."
             )
-        formats()[chosen].write(self, Path(path))
+        return formats()[chosen].write(self, Path(path))
 
 
 @cache

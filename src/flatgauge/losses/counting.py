@@ -1,4 +1,8 @@
-"""What a mean over a batch is a mean of: its targets, its samples, or its weights."""
+"""What a mean over a batch is a mean of: its targets, its samples, or its weights.
+
+A named loss says how it counts; of a user's own (`custom.CallableLoss`) the ways that are
+possible are tried on the data, and the one that agrees with the loss is taken.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class InDouble(TorchFunctionMode):
 
 
 def second_derivative_rounding(
-    value: Callable[[Tensor], Tensor], outputs: Tensor
+    value: Callable[[Tensor], Tensor], outputs: Tensor, apart: bool = True
 ) -> tuple[float, float]:
     """The rounding error of a loss's Hessian B in output space, and its size.
 
@@ -66,6 +66,7 @@ def second_derivative_rounding(
     Args:
         value: the loss as a function of the outputs.
         outputs: where.
+        apart: whether B has a block for each row, which is symmetric by itself.
 
     Returns:
         The error, with some margin, and the size of Bu; both squared, to be summed.
@@ -76,7 +77,7 @@ def second_derivative_rounding(
     first, other = _products(value, outputs, u), _products(value, outputs, v)
     ulp = torch.finfo(outputs.dtype).eps * outputs.abs() * v
     moved = _products(value, outputs + ulp, u)
-    rows = outputs.shape[0] if outputs.ndim else 1
+    rows = outputs.shape[0] if outputs.ndim and apart else 1
     skew = (u * other - v * first).reshape(rows, -1).double().sum(1)
     shrunk = _products(value, outputs / outputs.abs().max().clamp_min(1.0), u)
     error = skew.square().sum() + (moved - first).double().square().sum()

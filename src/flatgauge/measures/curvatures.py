@@ -11,6 +11,7 @@ import torch
 from flatgauge.curvature.diagonal import Diagonal
 from flatgauge.deadline import OutOfTime
 from flatgauge.results import Status
+from flatgauge.shards import cut
 from flatgauge.solvers.student import standard_error
 from flatgauge.vectors import Params, add, scale
 
@@ -32,6 +33,19 @@ class Curvature:
     status: Status
     message: str
     rounding: Params | None = None
+
+    def cut(self, space: Params) -> Curvature:
+        """The same, sharded as a space is."""
+
+        def dealt(whole: Params) -> Params:
+            return {name: cut(whole[name], tensor) for name, tensor in space.items()}
+
+        return replace(
+            self,
+            mean=dealt(self.mean),
+            replicates=[dealt(one) for one in self.replicates],
+            rounding=None if self.rounding is None else dealt(self.rounding),
+        )
 
     def evaluate(
         self, function: Callable[[Params], float]

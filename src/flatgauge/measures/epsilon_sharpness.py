@@ -23,7 +23,7 @@ from flatgauge.vectors import (
     norm,
     scale,
 )
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 @measure(
@@ -31,7 +31,7 @@ from flatgauge.vocabulary import Kind
     title="ε-sharpness",
     formula="max over ‖d‖ ≤ ε of (L(θ+d) − L(θ)) / (1 + L(θ))",
     reference="Keskar et al. 2017; Dinh et al. 2017, Definition 2",
-    invariant_to=lambda options, loss: {Kind.PERMUTATION},
+    invariant_to=lambda options, loss: {*RENAMINGS, Kind.ABSORBED_SHIFT},
     flatter="smaller",
     cost="about a hundred gradients",
     effort=effort.of_ball,

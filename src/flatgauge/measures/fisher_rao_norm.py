@@ -9,9 +9,10 @@ from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
+from flatgauge.curvature.per_row import squared_row_gradients
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.shares import Pull, by_slot
-from flatgauge.data import Batch
+from flatgauge.data import Batch, cut_length
 from flatgauge.losses import value_loss
 from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.measures import effort
@@ -20,8 +21,9 @@ from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once
 from flatgauge.results import Status
+from flatgauge.shards import cut, number
 from flatgauge.vectors import Params
-from flatgauge.vocabulary import RESCALINGS, Kind
+from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
 # Roundings of a product that a term of ⟨∇_f ℓ, J θ⟩ may carry: its slope, its change, their
 # product and the sum each lose one.
@@ -30,7 +32,7 @@ TERM_ROUNDINGS = 4.0
 
 def _claims(options, loss: str) -> set[Kind]:
     linear = set(Kind) - {Kind.OUTPUT_SCALE}
-    claims = {*RESCALINGS, Kind.PERMUTATION} if options["diagonal"] else linear
+    claims = {*RESCALINGS, *RENAMINGS} if options["diagonal"] else linear
     return claims | output_claims(options, loss)
 
 
@@ -43,6 +45,7 @@ def _claims(options, loss: str) -> set[Kind]:
     flatter="smaller",
     cost="about two gradients; the diagonal form one backward for each row of a sample",
     effort=effort.of_fisher_rao,
+    on_shards=True,
 )
 def fisher_rao_norm(
     work: Workbench, *, diagonal: bool = False, center_output: bool = False
@@ -60,12 +63,15 @@ def fisher_rao_norm(
         raise NotApplicable(
             "the samples of a batch influence each other, so that they have no gradients "
             "of their own: use mode='eval' and a network that takes each by itself."
+            if _splits(work)
+            else "a batch that does not split into samples has none with gradients of their "
+            "own: use a named loss, or one that returns one value per sample."
         )
     if diagonal:
         point = work.point(center_output)
         squares = _squared_gradients(work, loss)
         layers = {
-            name: float((tensor.double().square() * squares[name].double()).sum())
+            name: number((tensor.double().square() * squares[name].double()).sum())
             for name, tensor in point.items()
         }
         value, error = sum(layers.values()), None
@@ -104,12 +110,24 @@ def _full(work: Workbench, loss: ValueLoss) -> tuple[float, float | None]:
 @once
 def _squared_gradients(work: Workbench, loss: ValueLoss) -> Params:
     """E(∂_i ℓ)² for every parameter."""
+    whole, space = work.objective.whole(), work.objective.parameters
+
+    def dealt(found: Params) -> Params:
+        return {name: cut(found[name], tensor) for name, tensor in space.items()}
+
+    if not _splits(work):
+        return dealt(squared_row_gradients(whole, loss))
 
     def pulls(rows: Rows) -> Iterator[Pull]:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return SquaredGradients(work.objective, loss=loss, signed=False).mean(pulls)
+    return dealt(SquaredGradients(whole, loss=loss, signed=False).mean(pulls))
+
+
+def _splits(work: Workbench) -> bool:
+    """Whether every batch can be cut into samples."""
+    return None not in work.objective.each(cut_length)
 
 
 def _slope(loss: ValueLoss, rows: Rows) -> Tensor:

@@ -9,8 +9,9 @@ from flatgauge.measures import effort
 from flatgauge.measures.options import Count, Positive
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import Workbench
+from flatgauge.shards import number
 from flatgauge.solvers.lanczos import Extremes
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 @measure(
@@ -18,10 +19,11 @@ from flatgauge.vocabulary import Kind
     title="Largest eigenvalue of the Hessian",
     formula="λmax(∇²L(θ))",
     reference="Dinh et al. 2017; Rangamani et al. 2019, Definition 1",
-    invariant_to=lambda options, loss: {Kind.PERMUTATION},
+    invariant_to=lambda options, loss: {*RENAMINGS, Kind.ABSORBED_SHIFT},
     flatter="smaller",
     cost="10 to 50 Hessian products",
     effort=effort.of_eigenvalue,
+    on_shards=True,
 )
 def hessian_spectral_norm(
     work: Workbench, *, tol: Positive = 1e-3, max_steps: Count = 300, full: bool = False
@@ -58,7 +60,7 @@ def extremes_outcome(
             "smallest_status": found.smallest_status.name,
             "steps": found.products,
             "layers": {
-                name: float(part.double().square().sum())
+                name: number(part.double().square().sum())
                 for name, part in found.vector.items()
             },
             **(details or {}),

@@ -9,7 +9,7 @@ from flatgauge.measures.workbench import Workbench, tensor_sums
 from flatgauge.memo import once
 from flatgauge.solvers.student import student
 from flatgauge.solvers.trace import Trace, estimate_trace
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 @measure(
@@ -17,10 +17,11 @@ from flatgauge.vocabulary import Kind
     title="Trace of the Hessian",
     formula="Tr ∇²L(θ)",
     reference="Tsuzuku et al. 2019, equation (5), without a factor",
-    invariant_to=lambda options, loss: {Kind.PERMUTATION},
+    invariant_to=lambda options, loss: {*RENAMINGS, Kind.ABSORBED_SHIFT},
     flatter="smaller",
     cost="K backward passes on piecewise-affine networks, else random probes",
     effort=effort.of_trace,
+    on_shards=True,
 )
 def hessian_trace(
     work: Workbench, *, target: Positive = 0.02, max_products: Count = 64

@@ -7,11 +7,12 @@ from flatgauge.measures.curvatures import shown
 from flatgauge.measures.options import Count, DiagonalOf, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import Workbench
-from flatgauge.vocabulary import Kind
+from flatgauge.shards import number
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 def _claims(options, loss: str) -> set[Kind]:
-    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION, Kind.BRANCH_SPLIT}
+    claims = {Kind.LAYER_RESCALE, *RENAMINGS, Kind.BRANCH_SPLIT}
     return claims | output_claims(options, loss)
 
 
@@ -24,6 +25,7 @@ def _claims(options, loss: str) -> set[Kind]:
     flatter="smaller",
     cost="one diagonal of the Hessian",
     effort=effort.of_sharpness,
+    on_shards=True,
 )
 def matrix_normalized_sharpness(
     work: Workbench,
@@ -49,7 +51,7 @@ def matrix_normalized_sharpness(
     objective = work.surrogate(surrogate)
     traces = work.traces(objective, curvature, probes)
     point = work.point(center_output)
-    norms = {name: float(tensor.double().norm()) for name, tensor in point.items()}
+    norms = {name: number(tensor.double().norm()) for name, tensor in point.items()}
     found = traces.root_sum(norms)
     message = traces.message
     if found.vanishing:

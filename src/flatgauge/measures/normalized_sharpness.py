@@ -17,9 +17,10 @@ from flatgauge.measures.options import Count, DiagonalOf, Positive, Surrogate
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
+from flatgauge.shards import number
 from flatgauge.solvers.balancing import Balancing, balance, problems_of
 from flatgauge.vectors import Params
-from flatgauge.vocabulary import RESCALINGS, Kind
+from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
 # The certified relative gaps that are asked for unless one is given.
 LEAST_GAP = 1e-12
@@ -27,7 +28,7 @@ MOST_GAP = 1e-4
 
 
 def _claims(options, loss: str) -> set[Kind]:
-    claims = {*RESCALINGS, Kind.PERMUTATION, Kind.BRANCH_SPLIT}
+    claims = {*RESCALINGS, *RENAMINGS, Kind.BRANCH_SPLIT}
     return claims | output_claims(options, loss)
 
 
@@ -40,6 +41,7 @@ def _claims(options, loss: str) -> set[Kind]:
     flatter="smaller",
     cost="one diagonal of the Hessian, then a convex problem a matrix",
     effort=effort.of_balancing,
+    on_shards=True,
 )
 def normalized_sharpness(
     work: Workbench,
@@ -167,4 +169,4 @@ def _relative_error(diagonal: Curvature, point: Params, names: Iterable[str]) ->
 def _elementwise(h: Tensor, weight: Tensor) -> float:
     """2 Σ |W| √h over all entries (Tsuzuku et al. 2019, section 7.2)."""
     roots = torch.sqrt(h.double().clamp_min(0))
-    return 2 * float((weight.double().abs() * roots).sum())
+    return 2 * number((weight.double().abs() * roots).sum())

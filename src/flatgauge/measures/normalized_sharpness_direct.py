@@ -14,7 +14,7 @@ from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.solvers.noise_scales import Evaluation, NoiseScales
 from flatgauge.solvers.posterior import matrix_posteriors
-from flatgauge.vocabulary import RESCALINGS, Kind
+from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
 # The relative decrease that may be left, and the relative standard error to reach.
 LEFT = 0.01
@@ -27,7 +27,7 @@ CAP = 1.0
 
 
 def _claims(options, loss: str) -> set[Kind]:
-    return {*RESCALINGS, Kind.PERMUTATION} | output_claims(options, loss)
+    return {*RESCALINGS, *RENAMINGS} | output_claims(options, loss)
 
 
 @measure(

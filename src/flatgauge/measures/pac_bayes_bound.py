@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flatgauge import deadline
-from flatgauge.data import Batch
+from flatgauge.data import Batch, cut_length
 from flatgauge.deadline import OutOfTime
 from flatgauge.draws import while_time_lasts
 from flatgauge.losses.classes import class_rows
@@ -45,13 +45,13 @@ from flatgauge.solvers.posterior import (
 )
 from flatgauge.uses import Matrices
 from flatgauge.vectors import Params, add, gaussian, generator, multiply
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 AboveOne = Annotated[float, Range("a number above 1, such as 1.1", lambda v: v > 1)]
 
 
 def _claims(options, loss: str) -> set[Kind]:
-    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION}
+    claims = {Kind.LAYER_RESCALE, *RENAMINGS}
     claims |= {Kind.NODE_RESCALE} if options["posterior"] == "node" else set()
     return claims | output_claims(options, loss)
 
@@ -220,7 +220,13 @@ def _check_applies(objective: Objective) -> None:
             "network), while the bound needs independent samples: use mode='eval', and a "
             "network that takes each sample by itself."
         )
-    with objective.isolated(), torch.no_grad():
+    if None in objective.each(cut_length):
+        raise NotApplicable(
+            "a batch does not split into samples, as of a graph, so that they are not known "
+            "to be independent as the bound needs: give every tensor of a batch one row "
+            "per sample."
+        )
+    with objective.isolated():
         batch = objective.first_batch()
         rows = class_rows(*objective.evaluate(objective.parameters, batch))
     if rows.samples.unique().numel() < rows.samples.numel():

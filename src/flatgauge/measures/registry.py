@@ -7,7 +7,7 @@ A measure is one decorated function in a file of its own in this package:
         title="Trace of the Hessian",
         formula="Tr ∇²L(θ)",
         reference="...",
-        invariant_to=lambda options, loss: {Kind.PERMUTATION},
+        invariant_to=lambda options, loss: {*RENAMINGS},
         flatter="smaller",
         cost="...",
     )
@@ -92,6 +92,7 @@ class MeasureInfo:
     function: Callable[..., Outcome] = field(repr=False)
     claims: Claims = field(repr=False)
     effort: Effort | None = field(default=None, repr=False)
+    on_shards: bool = field(default=False, repr=False)
 
     def invariant_to(
         self, options: Mapping[str, Any] | None = None, loss: str = "cross-entropy"
@@ -149,11 +150,13 @@ def measure(
     cost: str,
     logarithmic: bool = False,
     effort: Effort | None = None,
+    on_shards: bool = False,
 ) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
     """Register a function as a measure; its keyword-only arguments are the options.
 
     `logarithmic` says that the value is a logarithm, so that the ratio of two is the
     exponential of their difference. `effort` says about how many gradients it takes.
+    `on_shards` says that it takes sharded parameters as they are.
     """
 
     def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
@@ -180,6 +183,7 @@ def measure(
             function,
             invariant_to,
             effort,
+            on_shards,
         )
         return function
 

@@ -19,12 +19,12 @@ from flatgauge.results import Status
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.solvers.power import power_method
 from flatgauge.vectors import Params, multiply
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 def riemannian_claims(options, loss: str) -> set[Kind]:
     """What both Riemannian measures claim: as their metric."""
-    claims = {Kind.LAYER_RESCALE, Kind.PERMUTATION}
+    claims = {Kind.LAYER_RESCALE, *RENAMINGS}
     claims |= {Kind.NODE_RESCALE} if options["metric"] == "node" else set()
     return claims | output_claims(options, loss)
 
@@ -38,6 +38,7 @@ def riemannian_claims(options, loss: str) -> set[Kind]:
     flatter="smaller",
     cost="10 to 50 Hessian products",
     effort=effort.of_eigenvalue,
+    on_shards=True,
 )
 def riemannian_spectral_norm(
     work: Workbench,
@@ -63,6 +64,8 @@ def riemannian_spectral_norm(
         full: also a converged smallest eigenvalue, and the largest on the horizontal
             space and for weights only.
     """
+    if full or solver == "power" or connection != "flat":
+        work = work.whole()
     point = work.point(center_output)
     if solver == "power":
         operator = work.whitened(work.objective, metric, connection, point)

@@ -12,7 +12,8 @@ from flatgauge.measures import effort
 from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
-from flatgauge.vocabulary import Kind
+from flatgauge.shards import joined
+from flatgauge.vocabulary import RENAMINGS
 
 
 @measure(
@@ -20,11 +21,12 @@ from flatgauge.vocabulary import Kind
     title="Product of spectral norms (logarithm)",
     formula="Σ_l ln ‖W_l‖₂",
     reference="Tsuzuku et al. 2019, section 5.1, on why matrix norms do not suffice",
-    invariant_to=lambda options, loss: {Kind.PERMUTATION},
+    invariant_to=lambda options, loss: {*RENAMINGS},
     flatter="smaller",
     cost="one singular value a matrix; no data",
     effort=effort.of_spectral_norms,
     logarithmic=True,
+    on_shards=True,
 )
 def spectral_norm_product(work: Workbench) -> Outcome:
     """Over all matrices that parameters are used as; kernels as [out, in × positions].
@@ -33,7 +35,7 @@ def spectral_norm_product(work: Workbench) -> Outcome:
     """
     layers = {}
     for name, used in work.matrices().items():
-        tensor = work.objective.parameters[name].double()
+        tensor = joined(work.objective.parameters[name]).double()
         for index, part in enumerate(used.parts):
             matrix = part.of(tensor).flatten(1)
             deadline.check()

@@ -16,7 +16,7 @@ from flatgauge.objective import Objective
 from flatgauge.solvers.orbit import inscribed_box, orbit_sum
 from flatgauge.solvers.volume import Loss, log_ball_volume, star_volume
 from flatgauge.vectors import Params, add, map_tensors, norm, ravel, scale, size
-from flatgauge.vocabulary import Kind
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 POINTS = 64
 
@@ -26,7 +26,7 @@ POINTS = 64
     title="Volume ε-flatness",
     formula="ln vol of the star-shaped part of {L < L(θ) + ε} in a ball of radius R",
     reference="Hochreiter and Schmidhuber 1997; Dinh et al. 2017, Definition 1",
-    invariant_to=lambda options, loss: {Kind.PERMUTATION},
+    invariant_to=lambda options, loss: {*RENAMINGS},
     flatter="larger",
     cost="about 30 losses for each direction",
     effort=effort.of_volume,

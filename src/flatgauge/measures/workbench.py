@@ -34,6 +34,7 @@ from flatgauge.measures.traces import Traces
 from flatgauge.memo import Facts, once
 from flatgauge.objective import Objective
 from flatgauge.results import Status
+from flatgauge.shards import cut, number
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.symmetry.maps import output
@@ -60,6 +61,15 @@ class Workbench:
         self.may_look = True
         self.facts: Facts = {}
         self._operators: list[Hessian] = []
+
+    @once
+    def whole(self) -> Workbench:
+        """The workbench of the whole objective, which counts here, too."""
+        if not self.objective.sharded:
+            return self
+        other = Workbench(self.objective.whole(), self.seed)
+        other.may_look, other._operators = self.may_look, self._operators
+        return other
 
     @property
     def products(self) -> int:
@@ -110,7 +120,8 @@ class Workbench:
 
     def uses(self) -> Uses:
         """What the parameters are used as."""
-        return uses_of(self.objective)
+        objective = self.objective
+        return uses_of(objective.whole() if objective.fits_whole else objective)
 
     def matrices(self) -> dict[str, Matrices]:
         """The parameters that are used as matrices.
@@ -134,18 +145,20 @@ class Workbench:
         point = self.objective.parameters
         if not center_output:
             return point
-        axes = output_layer(self.objective)
+        whole = self.objective.whole()
+        axes = output_layer(whole)
         if not axes:
             raise NotApplicable(
                 "center_output=True is for classifiers with a layer whose shift moves all "
                 "class scores alike, and found none."
             )
-        return output.center_output(point, axes)
+        centered = output.center_output(whole.parameters, axes)
+        return {name: cut(centered[name], tensor) for name, tensor in point.items()}
 
     @once
     def group(self) -> Group:
         """The rescalings of the parameters that the Hessian can see."""
-        return symmetries(self.objective, batchnorm="parameters")
+        return symmetries(self.objective.whole(), batchnorm="parameters")
 
     def vertical(self, kind: str) -> Sequence[Params]:
         """The directions along the orbit of one kind of rescaling."""
@@ -167,6 +180,9 @@ class Workbench:
     @once
     def _diagonal(self, objective: Objective, curvature: str, probes: int) -> Curvature:
         method = self.method(objective, curvature)
+        if objective.sharded and objective.fits_whole and method != "hutchinson":
+            whole = self._diagonal(objective.whole(), curvature, probes)
+            return whole.cut(objective.parameters)
         each = max(2, probes // REPLICATES)
         seeds = range(REPLICATES * self.seed, REPLICATES * (self.seed + 1))
 
@@ -205,7 +221,7 @@ class Workbench:
         if diagonal.rounding is None:
             return found
         noise = {
-            name: float(r.double().norm()) for name, r in diagonal.rounding.items()
+            name: number(r.double().norm()) for name, r in diagonal.rounding.items()
         }
         return replace(found, rounding=tensor_sums(diagonal.rounding), noise=noise)
 
@@ -283,4 +299,4 @@ class Workbench:
 
 def tensor_sums(diagonal: Params) -> dict[str, float]:
     """The sum over each tensor, in float64."""
-    return {name: float(h.double().sum()) for name, h in diagonal.items()}
+    return {name: number(h.double().sum()) for name, h in diagonal.items()}

@@ -114,6 +114,7 @@ def audit_matrix(report: Plain) -> dict[str, Any] | None:
         ],
         "sharpened": audit.get("sharpened"),
         "untried": audit.get("untried", ""),
+        "left_out": audit.get("left_out", []),
     }
 
 

@@ -10,6 +10,7 @@ from flatgauge.report.formatting import finite, listed
 from flatgauge.report.multiples import axis_name, multiple, plain_values, shade
 from flatgauge.report.sections import catalogue
 from flatgauge.results import Plain
+from flatgauge.tables import checkpoints_in_words
 from flatgauge.vocabulary import Kind, Status
 
 # Differences beyond this many combined errors, and beyond rounding, count as real.
@@ -60,11 +61,9 @@ def _is_logarithm(report: Plain, request: str) -> bool:
 
 
 def _headline(series: Plain) -> str:
-    points, runs = series["points"], series["runs"]
-    of = "one run" if len(runs) < 2 else f"{len(runs)} runs"
-    steps = [point["step"] for point in points if point["step"] is not None]
-    span = f", steps {min(steps):,} to {max(steps):,}" if steps else ""
-    return f"{len(points)} checkpoints of {of}{span}"
+    count = len(series["runs"])
+    of = " of one run" if count < 2 else f" of {count} runs"
+    return checkpoints_in_words([point["step"] for point in series["points"]], of)
 
 
 def _place(point: Plain) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.results import Status
 from flatgauge.shapes import Bool, Float
+from flatgauge.shards import joined
 from flatgauge.solvers.balancing_newton import Solution, solve
 from flatgauge.solvers.balancing_support import Support, find_support
 from flatgauge.solvers.balancing_terms import Terms
@@ -124,8 +125,8 @@ def problems_of(
     matrices: Matrices, h: Tensor, weight: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """Alpha and beta of each separate matrix: clipped curvatures and squared weights."""
-    alphas = matrices.matrices(h.double().clamp_min(0))
-    betas = matrices.matrices(weight.double().square())
+    alphas = matrices.matrices(joined(h).double().clamp_min(0))
+    betas = matrices.matrices(joined(weight).double().square())
     return list(zip(alphas, betas, strict=True))
 
 

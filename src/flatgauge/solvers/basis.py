@@ -12,6 +12,7 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.host_memory import available_memory
 from flatgauge.memory import memory_budget
 from flatgauge.shapes import Float
+from flatgauge.shards import longest
 from flatgauge.solvers.ferry import Ferry
 from flatgauge.solvers.inner import combination, full_precision, remove_parts_along
 
@@ -73,7 +74,7 @@ class Basis:
     def __init__(self, like: Float[Tensor, " n"], room: Room, most: int):
         self._like = like.new_empty(0)
         self._width = like.numel()
-        self._row_bytes = max(1, like.numel() * like.element_size())
+        self._row_bytes = max(1, longest(like) * like.element_size())
         self._on_device = room.device // self._row_bytes
         in_host = room.host // self._row_bytes
         if in_host == 0:

@@ -1,4 +1,8 @@
-"""How far an extreme eigenvalue can lie beyond the Ritz values of a Lanczos run."""
+"""How far an extreme eigenvalue can lie beyond the Ritz values of a Lanczos run.
+
+That bounds the error; whether a value has converged is decided by its residual, in
+`ritz.ExtremePair.reached`.
+"""
 
 from __future__ import annotations
 

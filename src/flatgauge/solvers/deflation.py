@@ -241,7 +241,7 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Deflation:
     mix = torch.as_tensor(mixing, dtype=basis.dtype, device=basis.device)
     outside = rest - combination(overlaps.T, basis.T).T
     outside = combination(mix.T, outside.T).T
-    norms = outside.double().norm(dim=0).tolist()
+    norms = torch.stack([norm(column) for column in outside.T]).tolist()
     radius = pairs[-1].radius
     floor = pairs[-1].rounding * radius
     mixed = [

@@ -11,11 +11,12 @@ import torch
 from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.memory import memory_budget
+from flatgauge.shards import added, flat, is_sharded, plain
 from flatgauge.solvers.inner import dot
 from flatgauge.solvers.krylov import require_finite
 from flatgauge.solvers.student import skewness
 from flatgauge.solvers.xtrace import CHUNK
-from flatgauge.vectors import Params, rademacher
+from flatgauge.vectors import Params, own_bytes, rademacher
 
 # How much further a look is at most, in probes: what decides is uncertain itself.
 STRIDE = 1.5
@@ -59,9 +60,10 @@ class Hutchinson:
     def grow(self, probes: int) -> None:
         """Add probes until there are this many."""
         first = next(iter(self.operator.space.values()))
-        vector = self.operator.dimension * first.element_size()
         free = memory_budget(first.device, self.operator.memory)
-        room = self.operator.ranks.least(free) // (HELD * vector)
+        room = self.operator.ranks.least(
+            free // (HELD * own_bytes(self.operator.space))
+        )
         while self.probes < probes:
             most = min(CHUNK, room, probes - self.probes)
             self.add(deadline.fitting(max(1, most)))
@@ -112,10 +114,13 @@ def following(probes: int, excess: float) -> int:
 
 def squares(vector: Params) -> np.ndarray:
     """The squared norm of each tensor."""
-    norms = torch.stack([torch.linalg.vector_norm(t) for t in vector.values()])
-    return norms.double().square().cpu().numpy()
+    own = list(vector.values())
+    if is_sharded(own[0]):
+        own = [flat(tensor) for tensor in own]
+    norms = torch.stack([torch.linalg.vector_norm(plain(t)) for t in own])
+    return added(norms.double().square(), own[0]).cpu().numpy()
 
 
 def _inner(left: Params, right: Params) -> float:
     """The inner product, tensor by tensor: flat copies of long vectors would cost more."""
-    return float(sum(dot(left[n].reshape(-1), right[n].reshape(-1)) for n in left))
+    return float(sum(dot(flat(left[n]), flat(right[n])) for n in left))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flatgauge.isolation import precision
 from flatgauge.shapes import Float
+from flatgauge.shards import Piece, added, plain
 
 PIECE = 1024
 """Entries whose products are added up in the vectors' own dtype."""
@@ -42,11 +43,17 @@ def dot(left: Float[Tensor, " n"], right: Float[Tensor, " n"]) -> Float[Tensor, 
     >>> dot(torch.ones(3), torch.ones(3)).item()
     3.0
     """
+    if isinstance(left, Piece):
+        return added(_dot(plain(left), plain(right)), left)
+    return _dot(left, right)
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
     most = _most(left)
     if left.numel() <= most:
         return torch.dot(left.double(), right.double())
     pieces = zip(left.split(most), right.split(most), strict=True)
-    return torch.stack([dot(*pair) for pair in pieces]).sum()
+    return torch.stack([_dot(*pair) for pair in pieces]).sum()
 
 
 def norm(vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
@@ -56,10 +63,16 @@ def norm(vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
     >>> norm(torch.ones(9)).item()
     3.0
     """
+    if isinstance(vector, Piece):
+        return added(_norm(plain(vector)).square(), vector).sqrt()
+    return _norm(vector)
+
+
+def _norm(vector: Tensor) -> Tensor:
     most = _most(vector)
     if vector.numel() <= most:
         return vector.double().norm()
-    return torch.stack([norm(piece) for piece in vector.split(most)]).norm()
+    return torch.stack([_norm(piece) for piece in vector.split(most)]).norm()
 
 
 def _most(vector: Tensor) -> int:
@@ -81,11 +94,17 @@ def remove_parts_along(
         spare: memory for another one.
     """
     shares = _inner_products(rows, vector[None])[:, 0]
-    torch.mm(shares.to(rows.dtype)[None], rows, out=spare[None])
+    torch.mm(shares.to(rows.dtype)[None], plain(rows), out=plain(spare)[None])
     vector.sub_(spare)
 
 
 def _inner_products(left: Tensor, right: Tensor) -> Tensor:
+    if isinstance(left, Piece):
+        return added(_products_of_rows(plain(left), plain(right)), left)
+    return _products_of_rows(left, right)
+
+
+def _products_of_rows(left: Tensor, right: Tensor) -> Tensor:
     count = left.shape[1] // PIECE
     whole = count * PIECE
     first = left[:, :whole].unflatten(1, (count, PIECE)).transpose(0, 1)
@@ -99,6 +118,9 @@ def combination(
 ) -> Float[Tensor, "... n"]:
     """The rows, added up with each set of weights, or with the only one."""
     with full_precision(rows):
+        if isinstance(rows, Piece):
+            made = plain(weights).to(rows.dtype) @ plain(rows)
+            return made.as_subclass(type(rows))
         return weights.to(rows.dtype) @ rows
 
 

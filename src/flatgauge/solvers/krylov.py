@@ -12,20 +12,18 @@ from torch import Tensor
 from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.deadline import OutOfTime
 from flatgauge.errors import NonFiniteError
-from flatgauge.noise import standard_normal
 from flatgauge.shapes import Float
 from flatgauge.solvers.basis import Basis, Room, orthogonalized, room_for
 from flatgauge.solvers.inner import dot, inner_products, norm
 from flatgauge.solvers.tridiagonal import diagonalized
-from flatgauge.vectors import unravel
+from flatgauge.vectors import flat_gaussian, unravel
 
 
 def random_start(
     operator: SymmetricOperator, random: torch.Generator
 ) -> Float[Tensor, " n"]:
     """A standard normal flat vector: up to rounding, a function of generator and n."""
-    first = next(iter(operator.space.values()))
-    return standard_normal(operator.dimension, random, first)
+    return flat_gaussian(operator.space, random)
 
 
 def require_finite(numbers: Sequence[float]) -> None:
@@ -103,7 +101,7 @@ class Lanczos:
         self._deflated = start.new_zeros(start.numel(), 0).T
         if deflated is not None:
             self._deflated = deflated.T.contiguous()
-        self.dimension = start.numel() - self._deflated.shape[0]
+        self.dimension = operator.dimension - self._deflated.shape[0]
         if room is None:
             whole = room_for(operator)
             room = Room(max(0, whole.device - self._deflated.nbytes), whole.host)

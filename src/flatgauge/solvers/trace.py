@@ -13,10 +13,11 @@ from flatgauge.deadline import OutOfTime, tell
 from flatgauge.errors import OptionError
 from flatgauge.memory import memory_budget
 from flatgauge.results import Status
+from flatgauge.shards import added, plain
 from flatgauge.solvers.hutchinson import Hutchinson
 from flatgauge.solvers.strata import LOOK, Strata, couplings, grouped
 from flatgauge.solvers.xtrace import CHUNK, XTrace
-from flatgauge.vectors import Params, generator, ravel
+from flatgauge.vectors import Params, generator, own_bytes, ravel, unit_columns
 
 # The smallest number of probes behind an estimate.
 FIRST = 8
@@ -325,9 +326,9 @@ class _Search:
         """Whether all vectors that XTrace holds have room."""
         first = next(iter(self.operator.space.values()))
         vectors = self.max_products // 2 + 4 * CHUNK
-        needed = vectors * self.operator.dimension * first.element_size()
+        needed = vectors * own_bytes(self.operator.space)
         free = memory_budget(first.device, self.operator.memory)
-        return needed <= self.operator.ranks.least(free)
+        return bool(self.operator.ranks.least(int(needed <= free)))
 
 
 @dataclass(frozen=True)
@@ -341,15 +342,12 @@ class _Look:
 
 
 def _exact(operator: SymmetricOperator, products: int) -> Trace:
-    first = next(iter(operator.space.values()))
     size = operator.dimension
     total = 0.0
     for start in range(0, size, CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, size), device=first.device)
-        columns = first.new_zeros(size, len(rows))
-        columns[rows, torch.arange(len(rows), device=first.device)] = 1.0
-        images = operator.multiply_flat(columns)
-        total += images[rows].diagonal().double().sum().item()
+        columns = unit_columns(operator.space, start, min(start + CHUNK, size))
+        entries = columns * operator.multiply_flat(columns)
+        total += added(plain(entries).double().sum(), entries).item()
     return Trace(
         value=total,
         standard_error=0.0,

@@ -10,10 +10,10 @@ from scipy.linalg import solve_triangular
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
-from flatgauge.noise import random_signs
 from flatgauge.shapes import Float
-from flatgauge.solvers.inner import combination, inner_products
+from flatgauge.solvers.inner import combination, inner_products, norm
 from flatgauge.solvers.student import skewness
+from flatgauge.vectors import flat_rademacher
 
 GROUPS = 16
 """The most groups of probes that the jackknife leaves out in turn."""
@@ -61,12 +61,11 @@ class XTrace:
 
     def grow(self, probes: int) -> None:
         """Add probes until there are this many."""
-        first = next(iter(self.operator.space.values()))
+        space = self.operator.space
         while self.probes < probes:
             count = min(CHUNK, probes - self.probes)
-            size, random = self.operator.dimension, self._random
             signs = torch.stack(
-                [random_signs(size, random, first) for _ in range(count)]
+                [flat_rademacher(space, self._random) for _ in range(count)]
             )
             self.add(signs, self.operator.multiply_flat(signs.T).T.contiguous())
 
@@ -156,16 +155,16 @@ def _gram_schmidt(
     """
     count, tiny = rows.shape[0], torch.finfo(rows.dtype).tiny
     basis = torch.zeros_like(rows)
-    triangle = rows.new_zeros(count, count, dtype=torch.float64)
+    triangle = torch.zeros(count, count, dtype=torch.float64, device=rows.device)
     for index in range(count):
         vector, size = rows[index], triangle.new_ones(())
         for _ in range(2):
             share = inner_products(basis[:index], vector[None])[:, 0]
             vector = vector - combination(share, basis[:index])
-            norm = vector.double().norm()
-            vector = vector / norm.clamp(min=tiny)
+            length = norm(vector)
+            vector = vector / length.clamp(min=tiny)
             triangle[:index, index] += size * share
-            size = size * norm
+            size = size * length
         basis[index], triangle[index, index] = vector, size
     return basis, _host(triangle)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.isolation import isolated
+from flatgauge.isolation import isolated, private_copy
 from flatgauge.symmetry.dispatched import watch_graph
 from flatgauge.symmetry.exported import export_graph
-from flatgauge.symmetry.graph import Example, Graph, aliases, runnable
+from flatgauge.symmetry.graph import Example, Graph, Selected, aliases, runnable
 from flatgauge.uses import Matrices, Watcher, in_own_memory
 
 
@@ -35,14 +35,19 @@ class Reading:
     aliases: Mapping[str, str]
 
 
-def read(model: nn.Module, example: Example) -> Reading:
+def read(model: nn.Module, example: Example, *, exported: bool = True) -> Reading:
     """Read `model` on example inputs; the model itself is not touched.
+
+    Args:
+        model: any.
+        example: what it is called with.
+        exported: whether to try `torch.export` first.
 
     Raises:
         SymmetryError: if it cannot be read, neither by `torch.export` nor by watching it.
     """
-    with isolated(device_of(model)), torch.no_grad():
-        graph = _capture(model, example)
+    with isolated(device_of(model)):
+        graph = _capture(model, example, exported)
         used = _used_matrices(model, example)
     return Reading(graph, used, _fixed(graph, model), aliases(model))
 
@@ -52,25 +57,30 @@ def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def _capture(model: nn.Module, example: Example) -> Graph:
+def _capture(model: nn.Module, example: Example, exported: bool) -> Graph:
     """The program, by `torch.export`, else by watching the network run."""
-    shared = {id(tensor): tensor for tensor in model.parameters()}
+    first: Exception | None = None
+    # Exporting never writes to parameters, so their memory need not be copied.
+    shared = {id(p): nn.Parameter(p.data, False) for p in model.parameters()}
     try:
-        # Exporting never writes to parameters, so their memory need not be copied.
-        twin = copy.deepcopy(model, memo={**shared})
-        return export_graph(twin.eval(), example)
-    except Exception as refusal:
-        first = refusal
-    try:
-        twin = copy.deepcopy(model)
+        if exported:
+            twin = private_copy(model, shared)
+            with torch.no_grad():
+                return export_graph(twin.eval(), example)
     except Exception as error:
-        raise SymmetryError(
-            f"the network cannot be copied ({error}): make it work with copy.deepcopy."
-        ) from error
+        first = error
     try:
-        return watch_graph(twin.eval(), example)
+        return watch_graph(_still(model), example)
     except SymmetryError as error:
-        raise error from first
+        refusal = error
+    with suppress(Exception):
+        return watch_graph(_still(model), example, functional=True)
+    raise refusal from first
+
+
+def _still(model: nn.Module) -> nn.Module:
+    """A copy to be run: a forward may differentiate, but never by parameters."""
+    return private_copy(model).eval().requires_grad_(False)
 
 
 def _used_matrices(model: nn.Module, example: Example) -> dict[str, Matrices]:
@@ -79,14 +89,14 @@ def _used_matrices(model: nn.Module, example: Example) -> dict[str, Matrices]:
     Not `uses_of` an objective: frozen parameters are rescaled, too, in evaluation mode.
     """
     with runnable():
-        twin = copy.deepcopy(model).eval()
+        twin = _still(model)
         for parameter in twin.parameters():
             parameter.data = in_own_memory(parameter.data)
         watcher = Watcher(dict(twin.named_parameters()))
         given = example.map(torch.clone)
         watcher.inputs([list(given.args), given.kwargs])
         with watcher:
-            twin(*given.args, **given.kwargs)
+            Selected(twin, example)(*given.args, **given.kwargs)
     return watcher.described(apart=False)
 
 
@@ -94,7 +104,7 @@ def _fixed(graph: Graph, model: nn.Module) -> dict[str, str]:
     """Parameters and buffers that cannot be rescaled, with the reason."""
     reasons: dict[str, str] = {}
     for name, value in graph.parameters.items():
-        if not value.floating:
+        if not value.dtype.is_floating_point:
             reasons[name] = "not a real floating tensor"
         elif value not in graph.uses:
             reasons[name] = "not used by the forward pass"

@@ -1,15 +1,18 @@
 """The program of a network that cannot be exported, written down while it runs.
 
 A dispatch mode sees every ATen operator that the network calls. That follows one run on
-one set of inputs, so whatever could make another run differ is refused.
+one set of inputs; whatever could make another run differ is refused, or taken note of.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, functionalize
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -31,16 +34,23 @@ CHOOSERS = ("aten::nonzero", "aten::masked_select", "aten::index")
 ESCAPES = ("numpy", "tolist", "__array__", "data_ptr", "__dlpack__")
 
 
-def watch_graph(network: nn.Module, example: Example) -> Graph:
+def watch_graph(
+    network: nn.Module, example: Example, *, functional: bool = False
+) -> Graph:
     """Run a network once and write down every ATen operator it calls.
 
+    Args:
+        network: a copy.
+        example: what it is called with.
+        functional: whether torch turns writes to memory into new tensors on the way.
+            What asks for gradients inside cannot be run like that.
+
     Raises:
-        SymmetryError: if the run fails, if it writes into memory that another living
-            tensor shares, if it reads numbers out of tensors that depend on the inputs
-            or parameters, as a branch does (other inputs may take another path), or if
-            a part of it is reached by none of the inputs.
+        SymmetryError: if the run fails, or if it writes into memory that another living
+            tensor shares.
     """
-    model, given = Selected(network, example.output), example.map(torch.clone)
+    model, given = Selected(network, example), example.map(torch.clone)
+    run = _functional(model) if functional else model
     recorder = _Recorder(model, (given.args, given.kwargs))
     hooks = [
         hook
@@ -49,11 +59,21 @@ def watch_graph(network: nn.Module, example: Example) -> Graph:
     ]
     try:
         with runnable(), _Escapes(recorder), recorder:
-            outputs = model(*given.args, **given.kwargs)
+            outputs = run(*given.args, **given.kwargs)
     finally:
         for hook in hooks:
             hook.remove()
     return recorder.graph(outputs)
+
+
+def _functional(model: nn.Module) -> Callable[..., list[Tensor]]:
+    """The model, run without writing to memory."""
+    own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    def call(tensors: dict[str, Tensor], args: Any, kwargs: Any) -> list[Tensor]:
+        return functional_call(model, tensors, args, kwargs)
+
+    return lambda *args, **kwargs: functionalize(call)(own, args, kwargs)
 
 
 class _Recorder(TorchDispatchMode):
@@ -65,7 +85,11 @@ class _Recorder(TorchDispatchMode):
         self.buffers: dict[str, Value] = {}
         self.constants: dict[Value, Tensor] = {}
         self.nodes: list[Node] = []
+        self.branches: list[str] = []
+        self.unreached: list[str] = []
         self._values = WeakIdKeyDictionary()
+        # By their memory, too: what autograd keeps for later comes back as new tensors.
+        self._places: dict[int, tuple[StorageWeakRef, dict[Any, Value]]] = {}
         self._dependent: set[Value] = set()
         self._modules: list[str] = [""]
         for name, parameter in model.named_parameters():
@@ -100,11 +124,14 @@ class _Recorder(TorchDispatchMode):
         results = [self._value(tensor) for tensor in outputs]
         return Graph(
             self.parameters, self.buffers, self.constants, self.nodes, results,
-            "dispatch",
+            "dispatch", tuple(dict.fromkeys(self.branches)),
+            tuple(dict.fromkeys(self.unreached)),
         )  # fmt: skip
 
     def escape(self, tensor: Tensor, name: str) -> None:
         """Note that a tensor leaves torch."""
+        if name == "tolist" or not tensor.is_floating_point():
+            self._note_branch((self._value(tensor),))
         node = Node(
             f"python::{name}", _absent, (self._value(tensor),), {}, (), False,
             self._modules[-1],
@@ -119,15 +146,13 @@ class _Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         name, target = func._schema.name, func
         if name in READERS:
-            self._refuse_branch(inputs)
+            self._note_branch(inputs)
         if name in CHOOSERS and args[0].numel() and not result.numel():
-            raise SymmetryError(
-                f"module '{self._modules[-1]}' chose no sample of the example inputs for a "
-                "part of the network, so nothing is seen of that part: pass inputs that "
-                "reach all of it."
-            )
+            self.unreached.append(self._modules[-1])
         if written is not None:
             name, target = self._functional(func)
+            # What was seen in this memory is no more.
+            self._places.pop(written.untyped_storage()._cdata, None)
             outputs: tuple[Value | None, ...] = (self._new(written),)
             single = True
         else:
@@ -143,14 +168,33 @@ class _Recorder(TorchDispatchMode):
         return result
 
     def _new(self, tensor: Tensor) -> Value:
-        value = Value(tensor.shape, tensor.dtype)
+        value = Value.of(tensor)
         self._values[tensor] = value
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            known = self._places.get(storage._cdata)
+            if known is None or known[0].expired():
+                known = self._places[storage._cdata] = (StorageWeakRef(storage), {})
+            known[1][_place(tensor)] = value
         return value
 
     def _value(self, tensor: Tensor) -> Value:
         if tensor not in self._values:
-            self.constants[self._new(tensor)] = tensor.detach()
+            seen = self._seen_there(tensor)
+            if seen is None:
+                self.constants[self._new(tensor)] = tensor.detach()
+            else:
+                self._values[tensor] = seen
         return self._values[tensor]
+
+    def _seen_there(self, tensor: Tensor) -> Value | None:
+        """The value of a tensor that is known by another name."""
+        if tensor.layout is not torch.strided:
+            return None
+        known = self._places.get(tensor.untyped_storage()._cdata)
+        if known is None or known[0].expired():
+            return None
+        return known[1].get(_place(tensor))
 
     def _written(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -181,15 +225,12 @@ class _Recorder(TorchDispatchMode):
         packet = getattr(getattr(torch.ops, namespace), plain, None)
         return f"{namespace}::{plain}", packet or _absent
 
-    def _refuse_branch(self, inputs: tuple[Any, ...]) -> None:
+    def _note_branch(self, inputs: tuple[Any, ...]) -> None:
+        """Numbers that are read out of tensors may decide what is computed next."""
         if any(
             value in self._dependent for value in inputs if isinstance(value, Value)
         ):
-            raise SymmetryError(
-                f"module '{self._modules[-1]}' reads a number out of a tensor, as a "
-                "branch on data does: other inputs may take another path, whose "
-                "symmetries are not known; remove the branch or use torch.where."
-            )
+            self.branches.append(self._modules[-1])
 
 
 class _Escapes(TorchFunctionMode):
@@ -205,6 +246,12 @@ class _Escapes(TorchFunctionMode):
         if name in ESCAPES and isinstance(args[0], Tensor):
             self.recorder.escape(args[0], name)
         return func(*args, **(kwargs or {}))
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """What tells tensors in one block of memory apart."""
+    shape, stride = tuple(tensor.shape), tensor.stride()
+    return tensor.storage_offset(), shape, stride, tensor.dtype
 
 
 def _absent(*_: Any, **__: Any) -> Any:

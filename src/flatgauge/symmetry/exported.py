@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Any
 
 import torch
@@ -27,16 +30,30 @@ def export_graph(network: nn.Module, example: Example) -> Graph:
     Raises:
         SymmetryError: if the sizes of tensors depend on the inputs.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with _in_silence():
         program = torch.export.export(
-            Selected(network, example.output),
+            Selected(network, example),
             example.args,
             dict(example.kwargs),
             strict=False,
         )
+        for entry in program.graph.nodes:
+            _values(entry.meta.get("val"))
         program = program.run_decompositions({})
     return _read(program, aliases(network))
+
+
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """Where an export fails, torch logs and prints all that it has read so far."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stderr(StringIO()):
+        warnings.simplefilter("ignore")
+        logging.disable()
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 def _read(program: ExportedProgram, tied: Mapping[str, str]) -> Graph:
@@ -98,7 +115,7 @@ def _values(meta: Any) -> Any:
     if isinstance(meta, Tensor):
         if not all(type(size) is int for size in meta.shape):
             raise SymmetryError("the sizes of its tensors depend on the inputs.")
-        return Value(meta.shape, meta.dtype)
+        return Value.of(meta)
     if isinstance(meta, list | tuple):
         return [_values(item) for item in meta]
     return None

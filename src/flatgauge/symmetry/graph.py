@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,19 +15,35 @@ from flatgauge.errors import SymmetryError
 from flatgauge.nested import leaves, tensors_in
 
 Output = Callable[[Any], Any]
+Forward = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the program, known by its shape and dtype alone."""
+    """A tensor of the program, known by its shape and dtype alone.
+
+    Attributes:
+        shape: Its sizes.
+        dtype: Its type.
+        strides: Where its entries were in memory, where that is known, and the place of
+            the first: what `as_strided` goes by.
+    """
 
     shape: torch.Size
     dtype: torch.dtype
+    strides: tuple[tuple[int, ...], int] | None = None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Value:
+        """What is known of a tensor."""
+        known = tensor.layout is torch.strided
+        strides = (tensor.stride(), int(tensor.storage_offset())) if known else None
+        return cls(tensor.shape, tensor.dtype, strides)
 
     @property
     def floating(self) -> bool:
         """Whether the tensor can be rescaled."""
-        return self.dtype.is_floating_point
+        return self.dtype.is_floating_point or self.dtype.is_complex
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +86,9 @@ class Graph:
         nodes: The operators, in order.
         outputs: The values whose scales must not change.
         front_end: "export" or "dispatch".
+        branches: Modules that read numbers out of tensors that depend on the inputs or
+            parameters: other inputs may take another path.
+        unreached: Modules that chose no sample at all for a part of theirs.
     """
 
     parameters: dict[str, Value]
@@ -78,6 +97,8 @@ class Graph:
     nodes: list[Node]
     outputs: list[Value]
     front_end: str
+    branches: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
     uses: dict[Value, list[Node]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,12 +121,15 @@ class Graph:
 
 
 def _without_dead_code(nodes: list[Node], outputs: list[Value]) -> list[Node]:
-    """The nodes that the outputs depend on, and those that return no tensor at all."""
+    """The nodes that the outputs depend on, and those that return no tensor at all.
+
+    Tensors without entries depend on nothing.
+    """
     needed = set(outputs)
     kept: list[Node] = []
     for node in reversed(nodes):
         results = [value for value in node.outputs if value is not None]
-        if not results or any(value in needed for value in results):
+        if not results or any(v in needed and v.shape.numel() for v in results):
             kept.append(node)
             needed.update(node.inputs)
     return kept[::-1]
@@ -119,11 +143,14 @@ class Example:
         args: Its positional inputs.
         kwargs: Its inputs by keyword.
         output: Picks the outputs that count from what it returns.
+        forward: Calls the network, which it is given before the inputs; None for a
+            plain call.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     output: Output
+    forward: Forward | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Example:
         """With a function applied to every tensor among the inputs.
@@ -133,20 +160,30 @@ class Example:
         args, kwargs = pytree.tree_map_only(
             Tensor, function, (self.args, dict(self.kwargs))
         )
-        return Example(args, kwargs, self.output)
+        return replace(self, args=args, kwargs=kwargs)
+
+    def outputs(self, network: nn.Module) -> list[Tensor]:
+        """The outputs that count, of copies of the inputs."""
+        given = self.map(torch.clone)
+        return Selected(network, self)(*given.args, **given.kwargs)
 
 
 class Selected(nn.Module):
     """A network that returns only what its symmetries must preserve."""
 
-    def __init__(self, network: nn.Module, output: Output) -> None:
+    def __init__(self, network: nn.Module, example: Example) -> None:
         super().__init__()
         self.network = network
-        self.output = output
+        self.example = example
 
     def forward(self, *args: Any, **kwargs: Any) -> list[Tensor]:
-        """The tensors that `output` picks from the network's result."""
-        return floating(self.output(self.network(*args, **kwargs)))
+        """The tensors that count of the network's result."""
+        call = self.example.forward
+        if call is None:
+            result = self.network(*args, **kwargs)
+        else:
+            result = call(self.network, *args, **kwargs)
+        return floating(self.example.output(result))
 
 
 def floating(tree: Any) -> list[Tensor]:

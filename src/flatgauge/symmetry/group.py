@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from flatgauge.errors import OptionError, SymmetryError
+from flatgauge.isolation import private_copy
+from flatgauge.network import unwrapped
+from flatgauge.symmetry.dimension import NumericalDimension
 from flatgauge.symmetry.element import Element
 from flatgauge.symmetry.generators import Generators, VerticalSpace
 from flatgauge.symmetry.layout import Layout
@@ -44,8 +46,11 @@ class Group:
         batchnorm: The variant of batch normalization that was asked for.
         front_end: "export" or "dispatch": how the network was read.
         rounded: Whether the network computes in less than its parameters' precision.
+        branches: Modules whose numbers decide what is computed, as routers do: the group
+            is that of the path which the data take, and what they reach.
         error: The relative change of the outputs under a random exact element.
         approximate_error: The same under an element of the approximate group.
+        numerical: A count by linear algebra alone, where `verify` asked for it.
     """
 
     generators: Generators
@@ -58,8 +63,10 @@ class Group:
     batchnorm: str
     front_end: str
     rounded: bool
+    branches: tuple[str, ...] = ()
     error: float = math.nan
     approximate_error: float = math.nan
+    numerical: NumericalDimension | None = None
 
     @property
     def dimension(self) -> int:
@@ -69,7 +76,7 @@ class Group:
     @property
     def complete(self) -> bool:
         """Whether these are all diagonal rescalings; else the count says "at least"."""
-        return not self.unsupported and not self.coarse
+        return not (self.unsupported or self.coarse or self.branches)
 
     @property
     def approximate_dimension(self) -> int:
@@ -144,13 +151,13 @@ class Group:
     def act(
         self, model: nn.Module | Mapping[str, Tensor], element: Element
     ) -> nn.Module | Params:
-        """A rescaled copy of a model, of a state dict, or of a `Params`.
+        """A rescaled copy of a model (without its wrapper), a state dict or a `Params`.
 
         Raises:
             SymmetryError: if the mapping lacks a tensor that the element moves.
         """
         if isinstance(model, nn.Module):
-            twin = copy.deepcopy(model)
+            twin = private_copy(unwrapped(getattr(model, "_orig_mod", model)))
             tensors = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
             with torch.no_grad():
                 for name in self._complete(tensors, element):
@@ -162,7 +169,9 @@ class Group:
             for name, tensor in model.items()
         }
 
-    def vertical(self, params: Params, kind: str | None = None) -> VerticalSpace:
+    def vertical(
+        self, params: Params, kind: str | None = None, approximate: bool = False
+    ) -> VerticalSpace:
         """The directions e θ of the exact generators that move these parameters alone.
 
         A Hessian with respect to `params` sees just these: buffers, and parameters that
@@ -171,14 +180,16 @@ class Group:
         Args:
             params: θ.
             kind: "layer-rescale" for the directions that scale whole tensors only.
+            approximate: Whether to take those of the group up to eps.
         """
         known = frozenset(self.aliases.get(name, name) for name in params)
-        if (known, kind) not in self._moving:
+        key = known, kind, approximate
+        if key not in self._moving:
             held = sorted(name for name in self._layout.scales if name not in known)
-            basis = self._basis(kind)
+            basis = self._basis(kind, approximate)
             still = null_space(self._layout.moved(held) @ basis)
-            self._moving[known, kind] = (basis @ still.matrix).tocsc()
-        return VerticalSpace(self._layout, self._moving[known, kind], params)
+            self._moving[key] = (basis @ still.matrix).tocsc()
+        return VerticalSpace(self._layout, self._moving[key], params)
 
     def __str__(self) -> str:
         lines = [
@@ -187,6 +198,8 @@ class Group:
             f"batch norm: {self.batchnorm}; read by {self.front_end}; outputs change by "
             f"{self.error:.1e} (exact), {self.approximate_error:.1e} (up to eps)",
         ]
+        if self.numerical is not None:
+            lines.append(str(self.numerical))
         reasons = Counter[tuple[str, str]]()
         for pin, count in self.pinned.items():
             reasons[pin.operator, pin.reason] += count
@@ -203,6 +216,12 @@ class Group:
             f"{place.reason}"
             for place, count in self.coarse.items()
         )
+        if self.branches:
+            others = f" and {len(self.branches) - 1} more" * (len(self.branches) > 1)
+            lines.append(
+                "of the path that the data take, and of what they reach on it: numbers "
+                f"decide what is computed in '{self.branches[0]}'{others}"
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -242,7 +261,7 @@ class Group:
         return (exact @ whole.matrix).tocsc()
 
     @cached_property
-    def _moving(self) -> dict[tuple[frozenset[str], str | None], Matrix]:
+    def _moving(self) -> dict[tuple[frozenset[str], str | None, bool], Matrix]:
         """What `vertical` has solved: the elements of a kind that move these tensors alone."""
         return {}
 

@@ -9,16 +9,18 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from flatgauge.errors import SymmetryError
 from flatgauge.symmetry.capture import Reading
 from flatgauge.symmetry.graph import Node, Value
-from flatgauge.symmetry.labels import Scale, nothing, unscaled
+from flatgauge.symmetry.labels import ANY, Scale, nothing, unscaled
+from flatgauge.symmetry.needed import partly_needed
 from flatgauge.symmetry.parameters import buffer_scales, parameter_scales
 from flatgauge.symmetry.rules import find_rule
 from flatgauge.symmetry.site import Findings, Integers, Pin, Site
-from flatgauge.symmetry.system import System
+from flatgauge.symmetry.system import ZERO, System
 from flatgauge.vectors import first_line
 
 FOLD_LIMIT = 2**22
@@ -72,8 +74,13 @@ def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretati
         elif value.floating and name.endswith(("running_mean", "running_var")):
             # They are zeros by chance, before any training.
             known[value] = unscaled(value.shape)
+    needed = partly_needed(graph)
+    for name, scale in parameters.items():
+        _hold_idle(system, scale, needed.get(graph.parameters[name]))
     for node in graph.nodes:
-        site = Site(node, graph, system, findings, batchnorm)
+        first = next(iter(node.outputs), None)
+        mask = None if first is None else needed.get(first)
+        site = Site(node, graph, system, findings, batchnorm, mask)
         results = _apply(site, known, strict)
         for value, result in zip(node.outputs, results, strict=True):
             if value is not None:
@@ -82,8 +89,21 @@ def interpret(reading: Reading, *, strict: bool, batchnorm: str) -> Interpretati
         node = Node("output", torch.nn.Identity(), (value,), {}, (value,), True, "")
         site = Site(node, graph, system, findings, batchnorm)
         site.pin(site.scale(_lookup(known, value)), "an output of the network")
+    if graph.branches or graph.unreached:
+        # What no sample reaches is free on these data, and on no others.
+        system.fix_the_unconstrained(parameters.values())
     _warn(findings)
     return Interpretation(system, {**parameters, **buffers}, findings)
+
+
+def _hold_idle(system: System, scale: Scale, needed: Tensor | None) -> None:
+    """Entries without effect that have a scale of their own are not rescaled."""
+    if needed is None or not scale.terms:
+        return
+    variables = torch.stack([label for _, label in scale.terms]) != ZERO
+    held = ~needed & (variables.sum(0) == 1)
+    terms = ((c, label.masked_fill(~held, ANY)) for c, label in scale.terms)
+    system.vanish(Scale(scale.shape, tuple(terms), zeros=True))
 
 
 def _constant(value: Value, tensor: torch.Tensor | None) -> Scale | Integers:
@@ -95,7 +115,11 @@ def _constant(value: Value, tensor: torch.Tensor | None) -> Scale | Integers:
 
 
 def _lookup(known: Mapping[Value, Scale | Integers], value: Value) -> Scale | Integers:
-    return known[value] if value in known else _constant(value, None)
+    if value in known:
+        return known[value]
+    if value.floating and not value.shape.numel():
+        return nothing(value.shape)
+    return _constant(value, None)
 
 
 def _apply(

@@ -95,8 +95,6 @@ def _reader(graph: Graph, value: Value) -> Node | None:
 def _used(name: str, shape: torch.Size, used: Matrices, system: System) -> Scale:
     """Row and column variables for each matrix, and one for each entry in none."""
     plain = len(shape) == 2 and used.parts[0].key == regular(*shape).parts[0].key
-    if plain and used.table:
-        return _expanded(system.variables((1, shape[1])), shape)
     if plain:
         return _matrix(name, shape, system)
     first = torch.full((shape.numel(),), ZERO)

@@ -14,6 +14,9 @@ from flatgauge.symmetry.graph import Graph, Node
 from flatgauge.symmetry.labels import ANY, Scale, nothing, unscaled
 from flatgauge.symmetry.system import System
 
+COPIES = ("aten::dropout", "aten::clone", "aten::_to_copy", "aten::to", "aten::alias")
+"""Operators that hand on the entries as they are, in evaluation mode."""
+
 
 @dataclass(frozen=True)
 class Integers:
@@ -58,6 +61,8 @@ class Site:
         system: The equations gathered so far.
         findings: What was pinned so far, and what was not understood.
         batchnorm: The variant of batch normalization that was asked for.
+        needed: Which entries of the first output have an effect on the network's outputs;
+            None where all have.
     """
 
     node: Node
@@ -65,6 +70,7 @@ class Site:
     system: System
     findings: Findings
     batchnorm: str
+    needed: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -108,6 +114,15 @@ class Site:
         )
         return Scale(left.shape, ((1.0, torch.where(a == ANY, b, a)),), zeros=True)
 
+    def effective(self, scale: Scale) -> Scale:
+        """The scale with any scale at entries that have no effect on the outputs."""
+        if self.needed is None or not scale.terms:
+            return scale
+        label = self.system.collapse(scale.expand(self.shape)).terms[0][1]
+        return Scale(
+            self.shape, ((1.0, label.masked_fill(~self.needed, ANY)),), zeros=True
+        )
+
     def pin(self, scale: Scale, reason: str) -> Scale:
         """Fix a scale to zero and note the reason; return the scale 0."""
         if scale.terms:
@@ -148,6 +163,20 @@ class Site:
         output = self.node.outputs[0]
         readers = [] if output is None else self.graph.uses.get(output, [])
         return any(reader.name in operators for reader in readers)
+
+    def feeds_only(self, *operators: str) -> bool:
+        """Whether the first output, or a copy of it, is read by these operators alone."""
+        pending = list(self.node.outputs[:1])
+        while pending:
+            value = pending.pop()
+            if value is None or value in self.graph.outputs:
+                return False
+            for reader in self.graph.uses.get(value, []):
+                if reader.name in COPIES:
+                    pending.append(reader.outputs[0])
+                elif reader.name not in operators:
+                    return False
+        return True
 
 
 def _complexity(scale: Scale) -> tuple[int, int]:

@@ -7,7 +7,7 @@ negligible no more, so it binds the exact group only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +99,18 @@ class System:
         target = self._exact_only if approximately else self._equations
         target.append((coefficients, labels.numpy()))
 
+    def fix_the_unconstrained(self, scales: Iterable[Scale]) -> None:
+        """Demand that those variables of `scales` be zero that no equation knows."""
+        known = np.zeros(self.count, bool)
+        for _, labels in (*self._equations, *self._exact_only):
+            known[labels] = True
+        for scale in scales:
+            for _, label in scale.terms:
+                free = squeeze([label])[0].reshape(-1).unique()
+                free = free[~torch.from_numpy(known)[free]]
+                if free.numel():
+                    self.vanish(Scale(free.shape, ((1.0, free),)))
+
     def collapse(self, scale: Scale) -> Scale:
         """The same scale as a single term, by new variables where there were more."""
         if not scale.terms:
@@ -110,6 +122,7 @@ class System:
         fresh = self.variables(labels[0].shape)
         self.vanish(scale - Scale(scale.shape, ((1.0, fresh.expand(scale.shape)),)))
         if scale.zeros:
+            self.loose = True
             fresh = fresh.masked_fill(
                 torch.stack([label == ANY for label in labels]).any(dim=0), ANY
             )

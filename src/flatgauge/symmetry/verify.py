@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from flatgauge.data import Batch, map_batch
 from flatgauge.errors import FlatgaugeError, SymmetryError
-from flatgauge.isolation import isolated
+from flatgauge.isolation import isolated, private_copy
 from flatgauge.network import Network
 from flatgauge.objective import Objective
 from flatgauge.symmetry.capture import device_of
+from flatgauge.symmetry.dimension import examined, numerical_dimension
 from flatgauge.symmetry.generators import Generator
-from flatgauge.symmetry.graph import Example, floating
+from flatgauge.symmetry.graph import Example, Selected, floating
 from flatgauge.symmetry.group import Group
-from flatgauge.vectors import generator
+from flatgauge.vectors import Params, generator, ravel, size
 
 SPREAD = 0.5
 """Of the log-scales of the element that is tried."""
@@ -89,6 +90,48 @@ def verify_on_data(objective: Objective, group: Group) -> None:
     objective.sum(check)
 
 
+def with_dimension(group: Group, model: nn.Module, example: Example) -> Group:
+    """The group with a count of its rescalings by linear algebra alone beside it.
+
+    Buffers are held fixed: what is counted moves parameters only.
+    """
+    given = example.map(_double)
+    with isolated(device_of(model)):
+        generic = perturbed(private_copy(model).eval()).double()
+        selected = Selected(generic, given)
+        params = {
+            name: parameter.detach()
+            for name, parameter in generic.named_parameters()
+            if parameter.is_floating_point()
+        }
+
+        def outputs(point: Params) -> list[Tensor]:
+            fresh = given.map(torch.clone)
+            state = {f"network.{name}": tensor for name, tensor in point.items()}
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return torch.func.functional_call(
+                    selected, state, fresh.args, dict(fresh.kwargs)
+                )
+
+        chosen = examined(params)
+        ones = {name: torch.ones_like(tensor).cpu() for name, tensor in chosen.items()}
+        exact, approximate = (
+            torch.stack([ravel(vector) for vector in found], 1)
+            if len(found := group.vertical(ones, approximate=up_to_eps))
+            else torch.zeros(size(ones), 0, dtype=torch.float64)
+            for up_to_eps in (False, True)
+        )
+        counted = numerical_dimension(outputs, params, chosen, exact, approximate)
+    if group.branches and counted.missed:
+        reason = (
+            f"since numbers decide what is computed in '{group.branches[0]}': "
+            f"{counted.missed} more keep the outputs only while the path stays the same"
+        )
+        counted = replace(counted, counted=None, reason=reason)
+    return replace(group, numerical=counted)
+
+
 def _in_double(
     objective: Objective, batch: Batch, group: Group
 ) -> tuple[Network, bool]:
@@ -104,7 +147,6 @@ def _in_double(
     return double, group.rounded
 
 
-@torch.no_grad()
 def _batch_outputs(network: Network, batch: Batch) -> list[Tensor]:
     placed = map_batch(
         lambda t: t.to(network.dtype) if t.is_floating_point() else t, batch
@@ -114,12 +156,14 @@ def _batch_outputs(network: Network, batch: Batch) -> list[Tensor]:
 
 def _errors(group: Group, model: nn.Module, example: Example) -> tuple[float, float]:
     """The relative change of the outputs: exactly, and up to eps."""
-    own = perturbed(copy.deepcopy(model).eval(), statistics=False).double()
+    # A forward of the user's may differentiate, but never with respect to parameters.
+    still = private_copy(model).eval().requires_grad_(False)
+    own = perturbed(still, statistics=False).double()
     run, rounded = partial(_outputs, example.map(_double)), group.rounded
     try:
         run(own)
     except RuntimeError:  # an operator without a double-precision kernel
-        own = perturbed(copy.deepcopy(model).eval(), statistics=False)
+        own = perturbed(still, statistics=False)
         run, rounded = partial(_outputs, example), True
     generic = perturbed(own)
     expected = run(generic)
@@ -159,10 +203,9 @@ def _errors(group: Group, model: nn.Module, example: Example) -> tuple[float, fl
 
 def _outputs(example: Example, model: nn.Module) -> list[Tensor]:
     """The outputs that count, with the same random numbers in every run."""
-    given = example.map(torch.clone)
-    with torch.no_grad(), torch.random.fork_rng():
+    with torch.random.fork_rng():
         torch.manual_seed(0)
-        return floating(given.output(model(*given.args, **given.kwargs)))
+        return example.outputs(model)
 
 
 def perturbed(model: nn.Module, statistics: bool = True, seed: int = 1) -> nn.Module:

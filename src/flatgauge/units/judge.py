@@ -121,14 +121,16 @@ class Judge:
             ]
             samples = sliced(outputs, targets) or self._alone(batch)
             if samples is None:
-                self.coupled = True
+                # Values of their own say what its samples are.
+                self.coupled = self.coupled or not self._value(outputs, targets).ndim
                 return
             self._check(samples)
             if samples.exact:
                 self._check_beside(outputs, targets)
                 self._pool.add(samples)
                 few = samples.take(torch.arange(min(samples.count, LOOKED_AT)))
-                error, size = rounding_of(replace(self.loss, wide=self._wide), *few)
+                loss = replace(self.loss, wide=self._wide)
+                error, size = rounding_of(loss, *few, apart=bool(self._possible))
                 self._error, self._size = self._error + error, self._size + size
 
     @property

@@ -72,14 +72,20 @@ def is_wide(loss: CallableLoss, outputs: Any, targets: Any, dtype: torch.dtype) 
     return bool(same) and bool(((slope - other).abs() <= allowed).all())
 
 
-def rounding_of(loss: CallableLoss, outputs: Any, targets: Any) -> tuple[float, float]:
-    """Error and size of the second derivatives, squared; 0 where there are none."""
+def rounding_of(
+    loss: CallableLoss, outputs: Any, targets: Any, apart: bool
+) -> tuple[float, float]:
+    """Error and size of the second derivatives, squared; 0 where there are none.
+
+    `apart` says that every sample has a loss of its own.
+    """
     if not isinstance(outputs, Tensor):
         return 0.0, 0.0
     try:
         return second_derivative_rounding(
             lambda free: loss.value(free, targets).sum(),
             outputs.double() if loss.wide else outputs,
+            apart,
         )
     except (FlatgaugeError, RuntimeError):
         return 0.0, 0.0

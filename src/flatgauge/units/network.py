@@ -11,8 +11,9 @@ from torch import Tensor
 
 from flatgauge.data import Batch, few_samples, leading_size, map_batch, samples_in, take
 from flatgauge.errors import FlatgaugeError
-from flatgauge.losses import Loss, RowLoss
-from flatgauge.nested import tensors_in
+from flatgauge.losses import CallableLoss, Loss, RowLoss
+from flatgauge.nested import row_layout, tensors_in
+from flatgauge.shards import number
 from flatgauge.units.likeness import SUM_TOLERANCE, slack_of
 from flatgauge.units.samples import odd_cut, reach_of
 from flatgauge.vectors import Params, gaussian, generator
@@ -62,8 +63,14 @@ class CouplingCheck:
             return
         count = samples_in(batch)
         if count is None:
-            # Its rows are known by a named loss; for others it is one unit.
-            self.coupled = not isinstance(self.loss, RowLoss)
+            # Its rows are what a named loss says, or one value each; else it is one unit.
+            self.coupled = not (
+                isinstance(self.loss, RowLoss)
+                or (
+                    isinstance(self.loss, CallableLoss)
+                    and self.loss.value(outputs, targets).ndim
+                )
+            )
             return
         if count < 2:
             return
@@ -91,6 +98,9 @@ class CouplingCheck:
             ]
             if not _by_samples(both[0], [p[0] for p in parts], (count, cut)):
                 return self._sums_differ(both, parts)
+            if any(row_layout(both[0]) != row_layout(part[0]) for part in parts):
+                # As of scores of every sample against every other.
+                return True
         except FlatgaugeError:
             # A model may insist on the size of its batches.
             return True
@@ -159,6 +169,6 @@ def _near(point: Params) -> Params:
     noise = gaussian(point, generator(0))
     return {
         name: tensor
-        + MOVED * noise[name] * (float(tensor.double().square().mean()) ** 0.5 or 1.0)
+        + MOVED * noise[name] * (number(tensor.double().square().mean()) ** 0.5 or 1.0)
         for name, tensor in point.items()
     }

@@ -7,6 +7,7 @@ and products with constants (which leave every entry where it is), and contracti
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from flatgauge.data import Batch
 from flatgauge.memo import once_per_network
 from flatgauge.nested import tensors_in
 from flatgauge.objective import Objective
+from flatgauge.shards import is_sharded
 from flatgauge.uses.describe import Outputs, Seen, Tag, Use
 from flatgauge.uses.entrywise import LOOKUPS, NORMALIZES, Terms, follow
 from flatgauge.uses.matrices import Matrices, Uses
@@ -37,12 +39,16 @@ BLIND = {
 @once_per_network
 def uses_of(objective: Objective) -> Uses:
     """What is seen of the parameters in one pass over all batches."""
-    point = map_tensors(in_own_memory, objective.parameters)
+    gathering = objective.network.gathering
+    point = objective.parameters
+    if gathering is None:
+        point = map_tensors(in_own_memory, point)
     watcher = Watcher(point)
 
     def look(batch: Batch) -> None:
         watcher.inputs([batch.whole, batch.inputs, batch.targets])
-        with watcher:
+        told = nullcontext() if gathering is None else gathering.telling(watcher.whole)
+        with watcher, told:
             objective.evaluate(point, batch)
 
     objective.sum(look)
@@ -76,13 +82,24 @@ class Watcher(TorchDispatchMode):
     def __init__(self, parameters: Params):
         super().__init__()
         self._counts = {name: tensor.numel() for name, tensor in parameters.items()}
-        self._known: dict[int, tuple[StorageWeakRef, Made]] = {}
+        self._known: dict[int, tuple[StorageWeakRef, Made, int]] = {}
         self._numbering = Numbering()
         self._outputs = Outputs()
         self._seen = {name: Seen() for name in parameters}
-        for name, tensor in parameters.items():
-            if tensor.numel():
-                self._learn(tensor, Made(self._new(name, tensor)))
+        self._names = {id(tensor): name for name, tensor in parameters.items()}
+        self._own: dict[str, Made] = {}
+        for tensor in parameters.values():
+            if tensor.numel() and not is_sharded(tensor):
+                self.whole(tensor, tensor)
+
+    def whole(self, parameter: Tensor, memory: Tensor) -> None:
+        """Take note of where a parameter is: of a sharded one, for the time being."""
+        name = self._names.get(id(parameter))
+        if name is None:
+            return
+        if name not in self._own:
+            self._own[name] = Made(self._new(name, memory))
+        self._learn(memory, self._own[name])
 
     def inputs(self, tree: Any) -> None:
         """Take note of what is given to the network next."""
@@ -211,13 +228,14 @@ class Watcher(TorchDispatchMode):
                 uses.append((use, found.batch * operand.view.shape[1]))
         return uses
 
-    def _leave(self, weights: list[Made]) -> None:
-        """Note that something else is done with weights."""
+    def _leave(self, weights: list[Made], mixed: bool = False) -> None:
+        """Note that something else is done with weights, or a contraction without rows."""
         for made in weights:
             for product in made.terms:
                 for memory in product:
                     for name in self._owners(memory):
                         self._seen[name].alone = False
+                        self._seen[name].mixed |= mixed
 
     def _owners(self, memory: Memory) -> set[str]:
         if memory.cut.table is None:
@@ -239,14 +257,22 @@ class Watcher(TorchDispatchMode):
     def _made(self, tensor: Tensor) -> Made | None:
         if tensor.layout is not torch.strided:
             return Made(data=True)
-        reference, made = self._known.get(_memory_of(tensor), (None, None))
-        return None if reference is None or reference.expired() else made
+        known = self._known.get(_memory_of(tensor))
+        if known is None or known[0].expired():
+            return None
+        _, made, width = known
+        if made.terms and tensor.element_size() != width:
+            # Two entries are one complex number here.
+            self._leave([made], mixed=True)
+            return Made(data=made.data)
+        return made
 
     def _learn(self, tensor: Tensor, made: Made) -> None:
         if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
-        self._known[storage._cdata] = (StorageWeakRef(storage), made)
+        width = tensor.element_size()
+        self._known[storage._cdata] = (StorageWeakRef(storage), made, width)
 
 
 def in_own_memory(tensor: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from flatgauge.symmetry.labels import Scale, nothing, unscaled
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
@@ -28,12 +30,22 @@ Operand = Scale | Integers | int | float
 @scale_rule(
     "aten::relu", "aten::leaky_relu", "aten::abs", "aten::neg", "aten::positive",
     "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::clone",
-    "aten::contiguous", "aten::alias", "aten::detach", "aten::to", "aten::_to_copy",
-    "aten::type_as", "aten::lift_fresh_copy", "aten::lift_fresh", "aten::rrelu",
+    "aten::contiguous", "aten::alias", "aten::detach", "aten::lift_fresh_copy",
+    "aten::lift_fresh", "aten::rrelu",
     "aten::rrelu_with_noise", "aten::conj", "aten::real", "aten::detach_copy",
+    "aten::imag", "aten::_conj", "aten::resolve_conj", "aten::resolve_neg",
 )  # fmt: skip
 def positively_homogeneous(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
     """f(c x) = c f(x) for every c > 0: the scale passes through."""
+    return x
+
+
+@scale_rule("aten::to", "aten::_to_copy", "aten::type_as")
+def cast(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
+    """A cast to integers rounds, which fixes the scale; to a truth value it does not."""
+    output = site.node.outputs[0]
+    if output is not None and not output.floating and output.dtype != torch.bool:
+        site.pin(x, "rounded to integers")
     return x
 
 
@@ -100,6 +112,7 @@ def add(site: Site, x: Operand, y: Operand, *, alpha: Any = 1, **_: Any) -> Scal
     left, right = site.scale(x), site.scale(y)
     if left.terms and right.terms and left.shape == right.shape == site.shape:
         site.tag(left, "residual stream")
+    left, right = site.effective(left), site.effective(right)
     return site.equal(left, right).expand(site.shape)
 
 

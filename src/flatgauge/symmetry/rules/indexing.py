@@ -6,10 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from flatgauge.symmetry.labels import Scale, settle, varies
 from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
+
+NORMS = (
+    "aten::layer_norm", "aten::native_layer_norm", "aten::rms_norm",
+    "aten::_fused_rms_norm",
+)  # fmt: skip
+"""Operators that normalize each row that was looked up on its own."""
 
 
 def _alike(site: Site, x: Scale, dims: Iterable[int]) -> Scale:
@@ -22,17 +29,45 @@ def _alike(site: Site, x: Scale, dims: Iterable[int]) -> Scale:
 
 @scale_rule("aten::embedding")
 def embedding(site: Site, table: Scale, index: Integers, *_: Any, **__: Any) -> Scale:
-    """Any row may be looked up, so all rows share the scales of their columns."""
+    """Any row may be looked up, so all rows share the scales of their columns.
+
+    Not so where it is known which rows are, or where all that reads them normalizes each:
+    there rows have scales of their own.
+    """
+    rows, columns = (
+        Scale(
+            table.shape,
+            tuple(term for term in table.terms if varies(term[1], 0) == along_rows),
+            table.zeros,
+        )
+        for along_rows in (True, False)
+    )
     gauges = site.system.open_gauges
     gauge = next((n for n in table.gauges if n in gauges and gauges[n].count == 1), "")
-    if gauge:
+    readers = site.graph.uses[site.node.args[0]]
+    alone = bool(gauge) and all(one.name == "aten::embedding" for one in readers)
+    if alone and index.values is not None:
+        return _known_rows(site, table, index.values)
+    if alone and site.feeds_only(*NORMS):
+        site.system.loose = True
+        site.epsilon(rows)
+        table = columns
+    elif gauge:
         del gauges[gauge]
-        rows = tuple(term for term in table.terms if varies(term[1], 0))
-        columns = tuple(term for term in table.terms if not varies(term[1], 0))
-        site.system.vanish(Scale(table.shape, rows))
-        table = Scale(table.shape, columns, table.zeros)
+        site.system.vanish(rows)
+        table = columns
     row = site.system.collapse(site.uniform(table, [0]))
     return row.reshape(row.shape[1:]).expand(site.shape)
+
+
+def _known_rows(site: Site, table: Scale, index: Tensor) -> Scale:
+    """Rows that are not looked up go with one that is."""
+    idle = torch.ones(table.shape[0], dtype=torch.bool)
+    idle[index] = False
+    if bool(idle.any()):
+        seen = table.map(lambda label: label[index.reshape(-1)[:1]])
+        site.system.vanish(table.map(lambda label: label[idle]) - seen)
+    return table.map(lambda label: settle(label[index]))
 
 
 @scale_rule("aten::index")
@@ -42,6 +77,11 @@ def index(site: Site, x: Scale, indices: Sequence[Integers | None]) -> Scale:
     wanted = [dim for dim, item in enumerate(indices) if item is not None]
     if all(known[dim] is not None for dim in wanted):
         return x.map(lambda label: settle(torch.ops.aten.index(label, known)))
+    first = next(item for item in indices if item is not None)
+    # A mask covers as many dimensions as it has, and leaves one.
+    covered = len(first.shape)
+    if len(wanted) == 1 and 1 < covered == len(x.shape) - len(site.shape) + 1:
+        wanted = list(range(wanted[0], wanted[0] + covered))
     masks = any(len(item.shape) != 1 for item in indices if item is not None)
     common = _alike(site, x, wanted)
     if len(wanted) == 1 and not masks:
@@ -92,8 +132,17 @@ def index_put(
         label = base.terms[0][1].clone(memory_format=torch.contiguous_format)
         label = settle(torch.ops.aten.index_put(label, known, patch.terms[0][1]))
         return Scale(x.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
-    common = _alike(site, x, range(len(x.shape))).reshape(())
-    landed = site.uniform(site.scale(source)).reshape(())
+    # Behind the dimensions that are looked into, entries keep their places.
+    wanted = sum(
+        1 if len(i.shape) < 2 else len(i.shape) for i in indices if i is not None
+    )
+    kept = x.shape[wanted:] if all(item is not None for item in indices) else ()
+    patch = site.scale(source)
+    outer = len(patch.shape) - len(kept)
+    if outer < 0 or patch.shape[outer:] != kept:
+        kept, outer = (), len(patch.shape)
+    common = _alike(site, x, range(len(x.shape) - len(kept))).reshape(kept)
+    landed = site.uniform(patch, range(outer)).reshape(kept)
     return site.equal(common, landed).expand(site.shape)
 
 

@@ -146,6 +146,21 @@ def distances(site: Site, x: Scale, y: Scale, *_: Any, **__: Any) -> Scale:
     return common
 
 
+@scale_rule("aten::scatter_reduce", "aten::index_reduce")
+def accumulate_by(
+    site: Site,
+    x: Scale,
+    dim: int,
+    index: Integers,
+    source: Scale,
+    reduce: str,
+    **_: Any,
+) -> Scale:
+    """The same by sums, means or extrema; products have scales of their own."""
+    by = "multiply" if reduce == "prod" else "add"
+    return accumulate(site, x, dim, index, source, reduce=by)
+
+
 @scale_rule("aten::index_add", "aten::scatter_add", "aten::scatter", "aten::index_copy")
 def accumulate(
     site: Site,

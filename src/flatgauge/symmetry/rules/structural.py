@@ -13,6 +13,9 @@ from flatgauge.symmetry.rules.registry import scale_rule
 from flatgauge.symmetry.site import Integers, Site
 from flatgauge.symmetry.system import ZERO
 
+UNKNOWN = -2
+"""Stands for the label of an entry that is not seen."""
+
 
 @scale_rule(
     "aten::view", "aten::reshape", "aten::_unsafe_view", "aten::flatten",
@@ -34,11 +37,36 @@ def reshape(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
 def view(site: Site, x: Scale, *arguments: Any, **options: Any) -> Scale:
     """A view keeps stride 0 where it was."""
     if site.node.name == "aten::as_strided":
-        site.uniform(x)
-        return x.first(range(len(x.shape))).reshape(()).expand(site.shape)
+        return _strided(site, x, *arguments, **options)
     if site.node.name.startswith(("aten::expand", "aten::broadcast_to")):
         return x.expand(site.shape)
     return x.map(lambda label: _settled(site.node.target(label, *arguments, **options)))
+
+
+def _strided(
+    site: Site,
+    x: Scale,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    storage_offset: int | None = None,
+) -> Scale:
+    """Entries by their places in memory; one scale where these are not known."""
+    single = site.system.collapse(x)
+    layout = site.node.args[0].strides
+    if layout is not None and x.shape.numel():
+        own, start = layout
+        reach = [(n - 1) * step for n, step in zip(x.shape, own, strict=True)]
+        memory = torch.full((start + sum(reach) + 1,), UNKNOWN)
+        memory.as_strided(x.shape, own, start).copy_(single.terms[0][1])
+        first = start if storage_offset is None else storage_offset
+        ends = [(n - 1) * step for n, step in zip(sizes, strides, strict=True)]
+        if first + sum(ends) < len(memory):
+            label = memory.as_strided(tuple(sizes), tuple(strides), first)
+            if not bool((label == UNKNOWN).any()):
+                terms = ((1.0, settle(label.contiguous())),)
+                return Scale(label.shape, terms, zeros=single.zeros)
+    site.coarse("places in memory that are not known")
+    return site.uniform(x).reshape(()).expand(site.shape)
 
 
 def _settled(label: Tensor) -> Tensor:

@@ -1,0 +1,130 @@
+"""Shifts of parameters that a layer norm or a softmax takes off again.
+
+A layer norm subtracts the mean of what it reads, so the same amount may be added to all
+coordinates of a stream that nothing but layer norms read: W + 1 vᵀ, b + s·1. A softmax does
+not see what all its scores have in common, which is all that the bias of the keys makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flatgauge.data import few_samples
+from flatgauge.errors import FlatgaugeError
+from flatgauge.memo import once
+from flatgauge.objective import Objective
+from flatgauge.symmetry.dimension import drawn_anew
+from flatgauge.symmetry.graph import floating
+from flatgauge.vectors import Params, generator
+
+SAMPLES = 8
+POINTS = 3
+"""Places at which derivatives must vanish: the network's own, and random ones."""
+ROUNDING = 1e4
+"""Units in the last place that derivatives which cancel leave behind."""
+
+
+@dataclass(frozen=True)
+class AbsorbedShifts:
+    """Directions along which parameters move without any effect.
+
+    Attributes:
+        along: Tensors, each with the dimensions along which the same may be added.
+        idle: Vectors, each with a mask of the entries that have no effect at all.
+    """
+
+    along: dict[str, tuple[int, ...]]
+    idle: dict[str, Tensor]
+
+    def __bool__(self) -> bool:
+        return bool(self.along or self.idle)
+
+    def moved(self, params: Params, seed: int, spread: float) -> Params:
+        """Random shifts, of `spread` times the size of each tensor's entries (or of 1)."""
+        random, result = generator(seed), dict(params)
+        for name in sorted({*self.along, *self.idle}):
+            tensor = params[name]
+            size = spread * float(tensor.square().mean().sqrt() or 1.0)
+            for axis in self.along.get(name, ()):
+                shape = [1 if d == axis else n for d, n in enumerate(tensor.shape)]
+                result[name] = result[name] + size * _drawn(shape, random, tensor)
+            if name in self.idle:
+                step = size * _drawn(list(tensor.shape), random, tensor)
+                result[name] = result[name] + step * self.idle[name].to(tensor)
+        return result
+
+
+def _drawn(shape: list[int], random: torch.Generator, like: Tensor) -> Tensor:
+    return torch.randn(shape, generator=random, dtype=torch.float64).to(like)
+
+
+@once
+def absorbed_shifts(objective: Objective) -> AbsorbedShifts:
+    """The shifts that leave the outputs as they are.
+
+    Found by derivatives, which must vanish in these directions at the network's own
+    parameters and at random ones, on some samples.
+    """
+    names = [name for name, tensor in objective.parameters.items() if tensor.ndim]
+    sums = {
+        (name, axis): 0.0
+        for name in names
+        for axis in range(objective.parameters[name].ndim)
+        if objective.parameters[name].shape[axis] > 1
+    }
+    largest: dict[str, Tensor] = {}
+    seen = 0
+    for slopes in _slopes(objective):
+        seen += 1
+        scale = max(float(slope.abs().max()) for slope in slopes.values())
+        for name, axis in list(sums):
+            slope = slopes.get(name)
+            if slope is not None and float(slope.abs().max()) > 0:
+                rest = float(slope.sum(axis).abs().max() / slope.abs().sum(axis).max())
+                sums[name, axis] = max(sums[name, axis], rest)
+        for name, slope in slopes.items():
+            share = slope.abs() / scale
+            largest[name] = torch.maximum(largest.get(name, share), share)
+    noise = ROUNDING * torch.finfo(objective.dtype).eps
+    if seen < POINTS:
+        return AbsorbedShifts({}, {})
+    live = {name for name, share in largest.items() if float(share.max()) > noise}
+    along: dict[str, tuple[int, ...]] = {}
+    for (name, axis), rest in sums.items():
+        if name in live and rest <= noise:
+            along[name] = (*along.get(name, ()), axis)
+    idle = {
+        name: share <= noise
+        for name, share in largest.items()
+        if share.ndim == 1 and bool((share <= noise).any())
+    }
+    return AbsorbedShifts(along, idle)
+
+
+def _slopes(objective: Objective) -> Iterator[Params]:
+    """Derivatives of a random combination of the outputs, at every point."""
+    random = generator(0)
+    with objective.isolated():
+        batch = few_samples(objective.first_batch(), SAMPLES)
+        for number in range(POINTS):
+            point = {
+                name: (tensor if number == 0 else drawn_anew(tensor, random))
+                for name, tensor in objective.parameters.items()
+            }
+            leaves = {n: t.detach().requires_grad_() for n, t in point.items()}
+            try:
+                outputs = floating(objective.evaluate(leaves, batch)[0])
+                values = torch.cat([tensor.reshape(-1) for tensor in outputs])
+                weights = _drawn([values.numel()], random, values)
+                found = torch.autograd.grad(
+                    values, list(leaves.values()), weights, allow_unused=True
+                )
+            except (FlatgaugeError, RuntimeError):  # it only works near its own point
+                return
+            slopes = {n: s for n, s in zip(leaves, found, strict=True) if s is not None}
+            if all(bool(slope.isfinite().all()) for slope in slopes.values()):
+                yield slopes

@@ -1,0 +1,1 @@
+"""Real networks, each tried with everything that the package does to one."""
