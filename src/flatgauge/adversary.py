@@ -14,10 +14,10 @@ from flatgauge.curvature.diagonal import hessian_diagonal
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.objective import Objective
+from flatgauge.output_changes import output_change
 from flatgauge.solvers.lanczos import largest_eigenvalue
 from flatgauge.symmetry import symmetries
 from flatgauge.symmetry.generators import VerticalSpace
-from flatgauge.twins import first_outputs
 from flatgauge.vectors import Params, dot, map_tensors, multiply, scale
 from flatgauge.vocabulary import RESCALINGS, Kind
 
@@ -80,9 +80,8 @@ def sharpened(objective: Objective, factor: float, *, seed: int = 0) -> Sharpene
     time = math.log(goal / curvature) / (2 * rate)
     twin = objective.at(orbit.flow(time * direction))
     after = largest_eigenvalue(Hessian(twin), tol=1e-3, seed=seed, bounded=False).value
-    before, outputs = top.value, first_outputs(objective)
-    change = float((first_outputs(twin) - outputs).norm() / outputs.norm())
-    return Sharpened(twin, before, after, after / before, change)
+    change = output_change(objective, twin)
+    return Sharpened(twin, top.value, after, after / top.value, change)
 
 
 def _steepest(

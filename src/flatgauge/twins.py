@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flatgauge.curvature.output_layer import first_scores, output_layer, output_scaling
+from flatgauge.curvature.output_layer import output_layer, output_scaling
 from flatgauge.curvature.own_precision import own_precision
-from flatgauge.errors import FlatgaugeError, SymmetryError
-from flatgauge.nested import tensors_in
+from flatgauge.errors import SymmetryError
 from flatgauge.objective import Objective
+from flatgauge.output_changes import change_beside, output_change
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.symmetry.discover import program_of
 from flatgauge.symmetry.heads import head_matrices
@@ -54,7 +54,7 @@ class Twin:
     """An objective moved along one element of a kind of symmetry.
 
     `exact` is False for rescalings that hold only up to the eps of a normalization
-    layer; `change` is the relative change of the outputs on the first batch, and `miss`
+    layer; `change` is the relative change of the outputs on all data, and `miss`
     how much of it is not what the kind says: all of it, but for shifts and scalings of
     the outputs.
     """
@@ -92,22 +92,9 @@ class Family:
     def twin(self, seed: int = 0, spread: float = 0.5) -> Twin:
         """Move along a random element with log-scales of this standard deviation."""
         moved = self.move(seed, spread)
-        before, after = first_outputs(self.original), first_outputs(moved)
-        change = float((after - before).norm() / before.norm())
-        miss = _beside(self.kind, self.original, moved)
+        change = output_change(self.original, moved)
+        miss = change_beside(self.kind, self.original, moved)
         return Twin(self.kind, self.exact, moved, change, miss)
-
-
-def _beside(kind: str, before: Objective, after: Objective) -> float:
-    """The relative change of the outputs that is not of this kind."""
-    outputs = kind in (Kind.OUTPUT_SHIFT, Kind.OUTPUT_SCALE)
-    old, new = map(first_scores if outputs else first_outputs, (before, after))
-    change = new - old
-    if kind == Kind.OUTPUT_SCALE:
-        change = change - (change * old).sum() / old.square().sum() * old
-    if kind == Kind.OUTPUT_SHIFT:
-        change = change - change.mean(1, keepdim=True)
-    return float(change.norm() / old.norm())
 
 
 def families(objective: Objective) -> list[Family]:
@@ -282,19 +269,3 @@ def _chain(objective: Objective) -> Chain | None:
         return None
     names = {n for layer in chain.layers for n in (layer.weight, layer.bias) if n}
     return chain if names == set(objective.parameters) else None
-
-
-def first_outputs(objective: Objective) -> Tensor:
-    """The outputs on the first batch, without derivatives; several in one row."""
-    with objective.isolated():
-        batch = objective.first_batch()
-        outputs = objective.evaluate(objective.parameters, batch)[0]
-    if isinstance(outputs, Tensor):
-        return outputs.detach().double()
-    found = [t for t in tensors_in(outputs) if t.is_floating_point()]
-    if not found:
-        raise FlatgaugeError(
-            f"twins are compared by their outputs, but the model returned "
-            f"{type(outputs).__name__} without tensors: pass forward= that returns some."
-        )
-    return torch.cat([t.detach().double().reshape(-1) for t in found])

@@ -72,3 +72,26 @@ def test_nothing_else_is_taken_for_a_shift():
     problem.parameters["0.bias"][0] = -100.0
     assert not absorbed_shifts(problem)
     assert "absorbed-shift" not in {family.kind for family in families(problem)}
+
+
+class Routed(nn.Module):
+    """An expert that only some samples reach, behind a layer that all pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.expert = nn.Linear(3, 4), nn.Linear(4, 4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x).tanh()
+        return self.head(torch.where(x[:, :1] > 0, self.expert(hidden), hidden))
+
+
+def test_what_the_first_samples_do_not_reach_is_no_shift():
+    torch.manual_seed(0)
+    inputs = images(40, 3)
+    late = inputs[inputs[:, 0].argsort()]
+    problem = objective(Routed(), late)
+    batches = [(late[i : i + 8].double(), torch.arange(8) % 3) for i in range(0, 40, 8)]
+    problem = fg.Objective(problem.model(), batches)
+    assert not absorbed_shifts(problem)

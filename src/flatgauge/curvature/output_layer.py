@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.data import Batch
-from flatgauge.losses import RowLoss, row_loss
+from flatgauge.losses import RowLoss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.vectors import generator
@@ -63,35 +65,33 @@ def output_layer(objective: Objective) -> dict[str, int]:
 def output_scaling(objective: Objective) -> list[str]:
     """Tensors that multiply all class scores by a factor, if they are multiplied by it.
 
-    Found by trying on the first batch: the output layer; with one more tensor, such as
+    Found by trying, on every batch: the output layer; with one more tensor, such as
     the lengths of a weight norm; with all tensors of one more module, such as the norm
     before a tied head. Empty where none of them does it.
     """
     loss = objective.loss
     if not isinstance(loss, RowLoss) or not loss.classification:
         return []
-    layer, scores = list(output_layer(objective)), first_scores(objective)
+    layer = list(output_layer(objective))
     others = [name for name in objective.parameters if name not in layer]
     modules: dict[str, list[str]] = {}
     for name in others:
         modules.setdefault(name.rpartition(".")[0], []).append(name)
     more = [[], *([name] for name in reversed(others)), *reversed(modules.values())]
-    noise = 1e3 * torch.finfo(own_precision(objective)).eps * float(scores.norm())
-    for names in ([*layer, *some] for some in more):
+    noise = 1e3 * torch.finfo(own_precision(objective)).eps
+
+    def multiplies(names: list[str], batch: Batch) -> bool:
         scaled = {name: FACTOR * objective.parameters[name] for name in names}
-        moved = objective.at({**objective.parameters, **scaled})
-        if names and float((first_scores(moved) - FACTOR * scores).norm()) <= noise:
+        old, new = (
+            loss.rows(*objective.evaluate(point, batch)).outputs.detach().double()
+            for point in (objective.parameters, {**objective.parameters, **scaled})
+        )
+        return float((new - FACTOR * old).norm()) <= noise * float(old.norm())
+
+    for names in ([*layer, *some] for some in more):
+        if names and objective.holds(partial(multiplies, names)):
             return names
     return []
-
-
-def first_scores(objective: Objective) -> Tensor:
-    """The class scores of the rows of the first batch, [M, K], without derivatives."""
-    loss = row_loss(objective.loss, "class scores need")
-    with objective.isolated():
-        batch = objective.first_batch()
-        rows = loss.rows(*objective.evaluate(objective.parameters, batch))
-    return rows.outputs.detach().double()
 
 
 def _change(

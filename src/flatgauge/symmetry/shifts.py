@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from flatgauge.data import few_samples
+from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.memo import once
 from flatgauge.objective import Objective
@@ -21,7 +22,6 @@ from flatgauge.symmetry.dimension import drawn_anew
 from flatgauge.symmetry.graph import floating
 from flatgauge.vectors import Params, generator
 
-SAMPLES = 8
 POINTS = 3
 """Places at which derivatives must vanish: the network's own, and random ones."""
 ROUNDING = 1e4
@@ -67,7 +67,7 @@ def absorbed_shifts(objective: Objective) -> AbsorbedShifts:
     """The shifts that leave the outputs as they are.
 
     Found by derivatives, which must vanish in these directions at the network's own
-    parameters and at random ones, on some samples.
+    parameters and at random ones, on all data.
     """
     names = [name for name, tensor in objective.parameters.items() if tensor.ndim]
     sums = {
@@ -106,25 +106,29 @@ def absorbed_shifts(objective: Objective) -> AbsorbedShifts:
 
 
 def _slopes(objective: Objective) -> Iterator[Params]:
-    """Derivatives of a random combination of the outputs, at every point."""
+    """Derivatives of a random combination of all outputs, at every point."""
     random = generator(0)
-    with objective.isolated():
-        batch = few_samples(objective.first_batch(), SAMPLES)
-        for number in range(POINTS):
-            point = {
-                name: (tensor if number == 0 else drawn_anew(tensor, random))
-                for name, tensor in objective.parameters.items()
-            }
-            leaves = {n: t.detach().requires_grad_() for n, t in point.items()}
-            try:
-                outputs = floating(objective.evaluate(leaves, batch)[0])
-                values = torch.cat([tensor.reshape(-1) for tensor in outputs])
-                weights = _drawn([values.numel()], random, values)
-                found = torch.autograd.grad(
-                    values, list(leaves.values()), weights, allow_unused=True
-                )
-            except (FlatgaugeError, RuntimeError):  # it only works near its own point
-                return
-            slopes = {n: s for n, s in zip(leaves, found, strict=True) if s is not None}
-            if all(bool(slope.isfinite().all()) for slope in slopes.values()):
-                yield slopes
+    for number in range(POINTS):
+        point = {
+            name: (tensor if number == 0 else drawn_anew(tensor, random))
+            for name, tensor in objective.parameters.items()
+        }
+        leaves = {n: t.detach().requires_grad_() for n, t in point.items()}
+        try:
+            slopes = objective.sum(partial(_slope, objective, leaves, number))
+        except (FlatgaugeError, RuntimeError):  # it only works near its own point
+            return
+        if all(bool(slope.isfinite().all()) for slope in slopes.values()):
+            yield slopes
+
+
+def _slope(objective: Objective, leaves: Params, number: int, batch: Batch) -> Params:
+    """Jᵀw for the outputs on a batch, with random w; 0 where nothing is reached."""
+    outputs = floating(objective.evaluate(leaves, batch)[0])
+    values = torch.cat([tensor.reshape(-1) for tensor in outputs])
+    random = generator(POINTS * batch.index + number)
+    weights = _drawn([values.numel()], random, values)
+    found = torch.autograd.grad(
+        values, list(leaves.values()), weights, allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(leaves, found, strict=True))
