@@ -50,7 +50,9 @@ def test_a_change_in_the_last_batch_is_seen():
 
 def test_what_belongs_to_a_kind_is_taken_off():
     torch.manual_seed(0)
-    data = [(torch.randn(n, 4, dtype=torch.float64), torch.arange(n) % 3) for n in (5, 2)]
+    data = [
+        (torch.randn(n, 4, dtype=torch.float64), torch.arange(n) % 3) for n in (5, 2)
+    ]
     objective = fg.Objective(mlp(4, 6, 3).double(), data)
     *_, weight, bias = objective.parameters
     params = dict(objective.parameters)

@@ -178,6 +178,7 @@ class Bare(nn.Module):
         self.function = forward
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the wrapped function returns."""
         return self.function(*args, **kwargs)
 
 

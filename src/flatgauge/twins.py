@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from flatgauge.curvature.output_layer import output_layer, output_scaling
 from flatgauge.curvature.own_precision import own_precision

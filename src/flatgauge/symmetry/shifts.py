@@ -129,6 +129,10 @@ def _slope(objective: Objective, leaves: Params, number: int, batch: Batch) -> P
     random = generator(POINTS * batch.index + number)
     weights = _drawn([values.numel()], random, values)
     found = torch.autograd.grad(
-        values, list(leaves.values()), weights, allow_unused=True, materialize_grads=True
+        values,
+        list(leaves.values()),
+        weights,
+        allow_unused=True,
+        materialize_grads=True,
     )
     return dict(zip(leaves, found, strict=True))
