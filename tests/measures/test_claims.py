@@ -127,7 +127,9 @@ def test_claims_hold(network: str, loss: str, seed: int):
         if not family.exact:
             continue
         asked = [one for one in REQUESTS if family.kind in claims_of(base[one])]
-        moved = fg.measure(family.twin(seed).objective, *asked)
+        twin = family.twin(seed)
+        assert twin.holds, (family.kind, twin.miss)
+        moved = fg.measure(twin.objective, *asked)
         for one in asked:
             before, after = base[one], moved[one]
             if before.value is None:

@@ -95,3 +95,11 @@ def test_what_the_first_samples_do_not_reach_is_no_shift():
     batches = [(late[i : i + 8].double(), torch.arange(8) % 3) for i in range(0, 40, 8)]
     problem = fg.Objective(problem.model(), batches)
     assert not absorbed_shifts(problem)
+
+
+def test_a_unit_that_is_off_on_these_samples_is_no_symmetry():
+    """Two samples leave a quarter of the units off at any place, others at every place."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))
+    assert (model[0](images(2, 4)) <= 0).all(0).any()
+    assert not absorbed_shifts(objective(model, images(2, 4)))
