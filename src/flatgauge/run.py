@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
 import time
@@ -25,17 +24,15 @@ from flatgauge.errors import (
     OutOfMemoryError,
     ProcessGroupError,
 )
-from flatgauge.fingerprints import data_fingerprint
+from flatgauge.fingerprints import data_fingerprint, parameters_fingerprint
 from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
-from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
-from flatgauge.shards import joined
 from flatgauge.vectors import size
 from flatgauge.version import __version__
 
@@ -297,7 +294,7 @@ def describe(objective: Objective, seed: int) -> Provenance:
         dtype=str(objective.dtype).removeprefix("torch."),
         model=type(objective.network.model).__name__,
         parameters=size(objective.parameters),
-        fingerprint=_fingerprint(objective),
+        fingerprint=parameters_fingerprint(objective),
         loss=objective.loss.name,
         loss_value=objective.value(),
         mode=objective.network.mode,
@@ -320,16 +317,6 @@ def _computed_in(objective: Objective) -> str:
     """The coarsest floating type of the network, where its parameters are finer."""
     coarsest = own_precision(objective)
     return "" if coarsest == objective.dtype else str(coarsest).removeprefix("torch.")
-
-
-@once_per_network
-def _fingerprint(objective: Objective) -> str:
-    """The beginning of a SHA-256 of names and parameters."""
-    digest = hashlib.sha256()
-    for key, tensor in objective.parameters.items():
-        digest.update(key.encode())
-        digest.update(joined(tensor).detach().cpu().contiguous().numpy().data)
-    return digest.hexdigest()[:16]
 
 
 def _sizes(sizes: tuple[int, ...]) -> str:
