@@ -11,12 +11,12 @@ from typing import Any
 from flatgauge.alike import Unlike, differences, in_common
 from flatgauge.errors import OptionError, UnlikeWarning
 from flatgauge.exports import Tabular
-from flatgauge.measures.registry import find_measure
+from flatgauge.measures.registry import claims_of, find_measure
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report, measured_with
-from flatgauge.run import claims_of, measure
+from flatgauge.run import measure
 from flatgauge.tables import format_value, html_table, table
 from flatgauge.vocabulary import Kind, Status
 

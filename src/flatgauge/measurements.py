@@ -119,7 +119,8 @@ class Measurement:
         status: how far to trust it.
         message: the status in words for this very number.
         uncertainty: an error bound or a standard error, in the value's units, of the
-            computation and not of the data; None if the value is exact. Of a lower
+            computation and not of the data; None if an exact value has none but its last
+            digits'. Of a lower
             bound (details["bound"] is "lower") it is rounding alone.
         details: parts and by-products, such as contributions by layer.
         options: every option with the value that was used.
