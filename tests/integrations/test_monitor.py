@@ -74,7 +74,7 @@ def test_a_failure_is_a_warning_and_leaves_the_training_as_it_is(monkeypatch):
     monitor = FlatnessMonitor(dataset().tensors, **OFTEN)
     monitor.start()
     monitor._started -= 1e6
-    monitor._loss = lambda outputs, targets: fails()
+    monitor.loss = lambda outputs, targets: fails()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = train(monitor)

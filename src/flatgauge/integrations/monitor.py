@@ -97,7 +97,8 @@ class FlatnessMonitor:
         self.every, self.share = every, share
         self.reports: dict[int, Report] = {}
         self.spent = 0.0
-        self._data, self._loss, self._part = data, loss, part
+        self.loss = loss
+        self._data, self._part = data, part
         self._settings = {"process_group": False, **settings}
         self._options, self._seed = options, seed
         self._derivatives = self._settings.pop("derivatives", CHECKED)
@@ -171,7 +172,7 @@ class FlatnessMonitor:
         objective = Objective(
             whole if self._part is None else self._part(whole),
             self._data,
-            self._loss,
+            self.loss,
             derivatives=self._derivatives,
             **self._settings,
         )
