@@ -123,6 +123,8 @@ def test_the_share_is_kept(share, seconds, clock, monkeypatch):
     possible = min(share * clock.now, seconds * step / 4)
     if possible > 8 * seconds:
         assert monitor.spent > 0.75 * possible
+    if possible > 20 * seconds:
+        assert monitor.spent > 0.9 * possible
 
 
 def test_after_a_cut_there_is_more_time_until_it_suffices(clock, monkeypatch):

@@ -33,6 +33,8 @@ MEASURES = (
     "fisher-rao-norm",
 )
 """What is measured if nothing else is said."""
+OPTIONS = {"hessian-trace": {"target": 0.1}}
+"""Where nothing else is said: a curve needs fewer digits than a table."""
 LEAST = 0.05
 """Seconds below which it is not worth to begin."""
 ROOM, MORE = 1.5, 2.0
@@ -60,7 +62,8 @@ class FlatnessMonitor:
         loss: as for `Objective`.
         every: measure at steps that are multiples of it.
         share: of the time from the first call on, or from `start`, at most.
-        options: options by measure.
+        options: options by measure; a trace that is estimated is so to 10 % (`target`) if
+            nothing is said.
         seed: for every random draw.
         part: of the model to measure, such as `lambda model: model.net`.
         settings: what else an `Objective` takes, such as `batch_size` or `forward`. In a
@@ -92,15 +95,16 @@ class FlatnessMonitor:
         if not 0 < share < 1:
             raise OptionError(f"share= is {share}: give a number between 0 and 1.")
         self.requests = asked_for((measures,))
+        own = {name: one for name, one in OPTIONS.items() if name in self.requests}
+        self._options, self._seed = {**own, **(options or {})}, seed
         for request in self.requests:
-            planned(request, options or {})
+            planned(request, self._options)
         self.every, self.share = every, share
         self.reports: dict[int, Report] = {}
         self.spent = 0.0
         self.loss = loss
         self._data, self._part = data, part
         self._settings = {"process_group": False, **settings}
-        self._options, self._seed = options, seed
         self._derivatives = self._settings.pop("derivatives", CHECKED)
         self._started: float | None = None
         self._needed = LEAST
