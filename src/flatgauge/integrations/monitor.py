@@ -21,16 +21,16 @@ from flatgauge.checkpoint_series import Point, Series
 from flatgauge.errors import DataError, OptionError
 from flatgauge.isolation import isolated
 from flatgauge.objective import LossLike, Objective
-from flatgauge.requests import asked_for, planned
+from flatgauge.requests import asked_for, check_names, planned
 from flatgauge.results import Report
 from flatgauge.run import measure
 from flatgauge.soundness import AS_GIVEN, CHECKED
 
 MEASURES = (
-    "hessian-trace",
+    "fisher-rao-norm",
     "hessian-spectral-norm",
     "riemannian-spectral-norm[metric=node]",
-    "fisher-rao-norm",
+    "hessian-trace",
 )
 """What is measured if nothing else is said."""
 OPTIONS = {"hessian-trace": {"target": 0.1}}
@@ -51,10 +51,11 @@ class FlatnessMonitor:
     """Measures a model in training, and stays within a share of the time.
 
     The model is copied; the weights, the optimizer and all random states stay as they are.
-    At most `share` of the time since the start goes into measurements: where one would
-    take more than there is, it is left out until there is enough; a first one, whose time
-    is not known yet, is cut short. Numbers that cannot be trusted are not returned; all
-    are in `series()`.
+    At most `share` of the time since the start goes into measurements: where they would
+    take more than there is, they are left out until there is enough; the first ones, whose
+    time is not known yet, are cut short, the dearest measure first. So the share is met to
+    within a measurement or two. Numbers that cannot be trusted are not returned; all are
+    in `series()`.
 
     Args:
         data: a fixed part of the data, as for `Objective`, or a function that returns it.
@@ -97,8 +98,10 @@ class FlatnessMonitor:
         self.requests = asked_for((measures,))
         own = {name: one for name, one in OPTIONS.items() if name in self.requests}
         self._options, self._seed = {**own, **(options or {})}, seed
-        for request in self.requests:
-            planned(request, self._options)
+        plans = {one: planned(one, self._options) for one in self.requests}
+        check_names(self._options, plans)
+        self._names = {request: plan[0].name for request, plan in plans.items()}
+        self._seconds = dict.fromkeys(self.requests, 0.0)
         self.every, self.share = every, share
         self.reports: dict[int, Report] = {}
         self.spent = 0.0
@@ -147,9 +150,6 @@ class FlatnessMonitor:
         cut = any(message.startswith(CUT_SHORT) for message in messages)
         self._needed = max(LEAST, (MORE if cut else ROOM) * took)
         self.reports[step] = report
-        if report.extras.get("budget", {}).get("interrupted"):
-            # It was meant for the training.
-            raise KeyboardInterrupt
         return logged(report)
 
     def series(self) -> Series:
@@ -182,13 +182,32 @@ class FlatnessMonitor:
         )
         # Once is enough: training changes the weights, not the code.
         self._derivatives = AS_GIVEN
-        rest = max(LEAST, left - (deadline.clock() - begun))
-        return measure(
-            objective,
-            *self.requests,
-            options=self._options,
-            seed=self._seed,
-            budget=rest,
+        found: dict[str, Report] = {}
+        # The dearest one last, with all that the others leave, so that these are whole.
+        for request in sorted(self.requests, key=self._seconds.__getitem__):
+            before = deadline.clock()
+            name = self._names[request]
+            found[request] = measure(
+                objective,
+                request,
+                options={name: self._options[name]} if name in self._options else None,
+                seed=self._seed,
+                budget=max(LEAST, left - (before - begun)),
+            )
+            self._seconds[request] = deadline.clock() - before
+            if found[request].extras.get("budget", {}).get("interrupted"):
+                # It was meant for the training.
+                raise KeyboardInterrupt
+        first = found[self.requests[0]]
+        return Report(
+            {request: found[request][request] for request in self.requests},
+            first.provenance,
+            {
+                "measures": {
+                    request: one.extras["measures"][request]
+                    for request, one in found.items()
+                }
+            },
         )
 
 
