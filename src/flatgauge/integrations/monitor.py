@@ -37,7 +37,7 @@ OPTIONS = {"hessian-trace": {"target": 0.1}}
 """Where nothing else is said: a curve needs fewer digits than a table."""
 LEAST = 0.05
 """Seconds below which it is not worth to begin."""
-ROOM, MORE = 1.5, 2.0
+ROOM, MORE = 1.1, 1.5
 """How many times as long the next measurement may take at least, as the last one did: after
 one that was whole, and after one that was cut short."""
 CUT_SHORT = "Stopped by the budget"
