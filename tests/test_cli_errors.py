@@ -129,10 +129,6 @@ CASES = [
     ("compare {net}:model {net}:data {lacks}", "needs two checkpoints"),
     ("compare {net}:model {net}:data {lacks} {extra}", "has 'head.weight'"),
     (
-        "compare {net}:model {net}:data {lacks} {extra} --store cut.json",
-        "stored in 'cut.json' .*name another folder with --store",
-    ),
-    (
         "compare {net}:model {net}:data a={lacks} b={lacks} --weights {lacks}",
         "drop --weights",
     ),

@@ -154,8 +154,8 @@ def _report(
     found = store.find(checkpoint, key)
     if found is not None:
         return found
-    store.prepare()
     objective, saved = build(checkpoint)
+    store.prepare()
     measured = measure(objective, *requests, options=options, seed=seed)
     about = {
         "key": key,
