@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from flatgauge.measures.registry import MeasureInfo as MeasureInfo
     from flatgauge.measures.registry import list_measures as list_measures
     from flatgauge.objective import Objective as Objective
+    from flatgauge.rankings import RankStatistics as RankStatistics
+    from flatgauge.rankings import rank_statistics as rank_statistics
     from flatgauge.results import Measurement as Measurement
     from flatgauge.results import Report as Report
     from flatgauge.results import Status as Status
@@ -55,6 +57,7 @@ _HOMES = {
     "landscapes": ("Landscape", "Landscapes", "landscape"),
     "measures.registry": ("MeasureInfo", "list_measures"),
     "objective": ("Objective",),
+    "rankings": ("RankStatistics", "rank_statistics"),
     "results": ("Measurement", "Report", "Status"),
     "run": ("measure",),
     "checkpoint_series": ("Series", "series"),

@@ -12,10 +12,20 @@ class _Word(StrEnum):
         return repr(self.value)
 
 
-class Kind(_Word):
-    """A kind of symmetry, equal to its plain string; `text` says what is moved."""
+class _Told(_Word):
+    """A word with a sentence, `text`."""
 
     text: str
+
+    def __new__(cls, word: str, text: str) -> _Told:
+        """The string itself, which carries the text."""
+        one = str.__new__(cls, word)
+        one._value_, one.text = word, text
+        return one
+
+
+class Kind(_Told):
+    """A kind of symmetry, equal to its plain string; `text` says what is moved."""
 
     LAYER_RESCALE = (
         "layer-rescale",
@@ -62,11 +72,38 @@ class Kind(_Word):
         "A layer is split in two parallel ones that add up to it.",
     )
 
-    def __new__(cls, word: str, text: str) -> Kind:
-        """The string itself, which carries the text."""
-        kind = str.__new__(cls, word)
-        kind._value_, kind.text = word, text
-        return kind
+
+class Association(_Told):
+    """A statistic of how numbers order networks by a target; `text` says what it is."""
+
+    KENDALL = (
+        "kendall",
+        "Kendall's τ_b of all networks: of the pairs that tie in neither, the share in "
+        "the same order less the share in the opposite one.",
+    )
+    SPEARMAN = "spearman", "The correlation of the ranks."
+    PEARSON = "pearson", "The correlation of the numbers themselves."
+    FIXED = (
+        "kendall-at-fixed-settings",
+        "Kendall's coefficient among networks that share all hyperparameters, a tie "
+        "counting as 0: what a measure sees beyond them.",
+    )
+    GRANULATED = (
+        "granulated-kendall",
+        "Kendall's coefficient among networks that differ in one hyperparameter alone, "
+        "a tie counting as 0; without a name the mean over the hyperparameters.",
+    )
+    INFORMATION = (
+        "conditional-mutual-information",
+        "The share of the targets' order that the values' order tells, given the "
+        "hyperparameters, none or up to two, that leave it the least.",
+    )
+    MEAN_ERROR = (
+        "sign-error-mean",
+        "The share of pairs in the wrong order, a tie counting as half, when networks "
+        "are moved from one environment to another: the mean over environments.",
+    )
+    WORST_ERROR = "sign-error-worst", "The same in the worst environment."
 
 
 # Those that a network's diagonal group is made of.
