@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from flatgauge.spectrum import measure_spectrum as measure_spectrum
     from flatgauge.spectrum import spectral_density as spectral_density
     from flatgauge.spectrum import top_eigenvalues as top_eigenvalues
+    from flatgauge.studies import Study as Study
+    from flatgauge.studies import study as study
     from flatgauge.symmetry import Group as Group
     from flatgauge.symmetry import scale_rule as scale_rule
     from flatgauge.symmetry import symmetries as symmetries
@@ -62,6 +64,7 @@ _HOMES = {
     "run": ("measure",),
     "checkpoint_series": ("Series", "series"),
     "spectrum": ("measure_spectrum", "spectral_density", "top_eigenvalues"),
+    "studies": ("Study", "study"),
     "symmetry": ("Group", "scale_rule", "symmetries"),
     "trajectories": ("trajectory",),
 }

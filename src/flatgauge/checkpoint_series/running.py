@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,44 @@ FOLDER = "flatgauge-results"
 Places = str | Path | Iterable[str | Path]
 Built = tuple[Objective, int | None]
 """An objective, and the step that was saved with its weights."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What makes an objective of a checkpoint: the arguments of `series`."""
+
+    model: nn.Module
+    data: Any
+    loss: LossLike
+    batch_size: int | None
+    key: str | None
+    settings: Mapping[str, Any]
+
+    def __call__(self, checkpoint: Checkpoint) -> Built:
+        """The objective at a checkpoint's weights."""
+        twin = copy.deepcopy(self.model)
+        step = load_weights(twin, checkpoint.path, self.key)
+        size, settings = self.batch_size, self.settings
+        return Objective(twin, self.data, self.loss, batch_size=size, **settings), step
+
+    def identity(
+        self,
+        requests: Sequence[str],
+        options: Mapping[str, Mapping[str, Any]],
+        seed: int,
+    ) -> dict[str, Any]:
+        """Everything but the checkpoint that numbers hang on: see `identity_of`."""
+        named = {**self.settings, "loss": self.loss, "key": self.key}
+        named.pop("process_group", None)
+        return identity_of(
+            self.model,
+            self.data,
+            self.batch_size,
+            tuple(requests),
+            options,
+            seed,
+            named,
+        )
 
 
 def series(
@@ -83,24 +122,11 @@ def series(
         runs = {"": find_checkpoints(checkpoints)}
     asked = tuple(asked_for(requests))
 
-    def build(checkpoint: Checkpoint) -> Built:
-        twin = copy.deepcopy(model)
-        step = load_weights(twin, checkpoint.path, key)
-        return Objective(twin, data, loss, batch_size=batch_size, **settings), step
-
-    named = {**settings, "loss": loss, "key": key}
-    identity = identity_of(
-        model,
-        data,
-        batch_size,
-        asked,
-        options or {},
-        seed,
-        {name: one for name, one in named.items() if name != "process_group"},
-    )
+    recipe = Recipe(model, data, loss, batch_size, key, settings)
+    identity = recipe.identity(asked, options or {}, seed)
     kept = Store(Path(store), identity, ranks_of(settings.get("process_group")))
     return measure_series(
-        runs, build, kept, *asked, options=options, seed=seed, progress=progress
+        runs, recipe, kept, *asked, options=options, seed=seed, progress=progress
     )
 
 
@@ -154,15 +180,32 @@ def _report(
     found = store.find(checkpoint, key)
     if found is not None:
         return found
+
+    def prepared(one: Checkpoint) -> Built:
+        built = build(one)
+        store.prepare()
+        return built
+
+    report = measured(checkpoint, key, prepared, requests, options, seed)
+    store.keep(checkpoint, key, report)
+    return report
+
+
+def measured(
+    checkpoint: Checkpoint,
+    key: str,
+    build: Callable[[Checkpoint], Built],
+    requests: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None,
+    seed: int,
+) -> Report:
+    """A checkpoint's report, which says what it is about."""
     objective, saved = build(checkpoint)
-    store.prepare()
-    measured = measure(objective, *requests, options=options, seed=seed)
     about = {
         "key": key,
         "name": checkpoint.name,
         "path": str(checkpoint.path),
         "step": checkpoint.step if saved is None else saved,
     }
-    report = measured.with_extras(**{PLACE: about})
-    store.keep(checkpoint, key, report)
-    return report
+    report = measure(objective, *requests, options=options, seed=seed)
+    return report.with_extras(**{PLACE: about})
