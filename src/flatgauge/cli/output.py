@@ -100,7 +100,7 @@ def deliver(
         NotConvergedError: under --strict.
     """
     trained = loaded or settings.weights or settings.model.startswith("hf:")
-    if not trained and not {"comparison", "series"} & set(report.extras):
+    if not trained and not {"comparison", "series", "study"} & set(report.extras):
         caution = UNTRAINED.format(model=settings.model)
         report = report.with_extras(cautions=[*report.cautions, caution])
         print(caution)

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from flatgauge.cli.commands import app
 from flatgauge.cli.output import check_paths, saver, write
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import DEBUG
+from flatgauge.cli.studies import app
 from flatgauge.errors import OptionError
 from flatgauge.version import __version__
 

@@ -6,6 +6,7 @@ from math import log10
 
 from flatgauge.report.multiples import series_figures
 from flatgauge.report.ratios import Figure, audit_figure, comparison_figure
+from flatgauge.report.scatter import study_figures
 from flatgauge.report.slices import landscape_figure, landscape_groups
 from flatgauge.results import Plain
 
@@ -24,10 +25,11 @@ def figures(report: Plain) -> dict[str, Figure]:
     found = {
         name: draw(extras[name]) for name, draw in drawn.items() if extras.get(name)
     }
-    if extras.get("series"):
-        about = extras.get("measures", {})
-        logarithms = [one for one in about if about[one].get("logarithmic")]
-        found |= series_figures(extras["series"], logarithms)
+    about = extras.get("measures", {})
+    logarithms = [one for one in about if about[one].get("logarithmic")]
+    for name, draw_all in {"series": series_figures, "study": study_figures}.items():
+        if extras.get(name):
+            found |= draw_all(extras[name], logarithms)
     for index, group in enumerate(landscape_groups(extras.get("landscapes") or [])):
         found[f"landscape-{index}"] = landscape_figure(group)
     return {name: figure for name, figure in found.items() if figure["data"]}

@@ -6,22 +6,28 @@ runs each has a hue of its own.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Sequence
 from colorsys import hls_to_rgb
 from html import escape
 from typing import Any, NamedTuple
 
+from flatgauge.report.axes import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDE,
+    WIDTH,
+    Axis,
+    grid,
+)
 from flatgauge.report.drawing import Figure
 from flatgauge.report.formatting import finite, number, plot_text
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Status
 
-WIDTH, HEIGHT = 340, 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 30
-WIDE = 30.0
-"""From this ratio of the largest value to the smallest the axis is logarithmic."""
 HUES = (25, 325)
 """The hues of the first and the last of several runs, in degrees."""
 
@@ -49,10 +55,10 @@ def multiple(series: Plain, request: str, logarithm: bool = False) -> str:
     spots = list(_spots(series, request))
     if not spots:
         return ""
-    across = _Axis([spot.x for spot in spots], LEFT, WIDTH - RIGHT, False)
+    across = Axis([spot.x for spot in spots], LEFT, WIDTH - RIGHT, False)
     ends = [end for one in spots for end in (one.y - one.error, one.y + one.error)]
-    up = _Axis(ends, HEIGHT - BOTTOM, TOP, _is_wide(spots, logarithm))
-    parts = [*_grid(across, up)]
+    up = Axis(ends, HEIGHT - BOTTOM, TOP, _is_wide(spots, logarithm))
+    parts = [*grid(across, up)]
     for run in series["runs"]:
         own = [spot for spot in spots if spot.run == run]
         path = " ".join(f"{across(one.x):.1f},{up(one.y):.1f}" for one in own)
@@ -166,58 +172,7 @@ def _spots(series: Plain, request: str) -> Iterable[Spot]:
             )
 
 
-class _Axis:
-    """From values to pixels, with a few round numbers on the way."""
-
-    def __init__(self, values: Sequence[float], start: int, end: int, log: bool):
-        self._log = log
-        low, high = self._scaled(min(values)), self._scaled(max(values))
-        room = (high - low or abs(low) or 1.0) * (0.04 if high > low else 0.5)
-        self._low, self._high = low - room, high + room
-        self._start, self._end = start, end
-
-    def _scaled(self, value: float) -> float:
-        return math.log10(value) if self._log else float(value)
-
-    def __call__(self, value: float) -> float:
-        share = (self._scaled(value) - self._low) / (self._high - self._low)
-        return self._start + share * (self._end - self._start)
-
-    def ticks(self) -> list[float]:
-        """Round numbers inside of the axis, about four."""
-        if self._log:
-            inside = range(math.ceil(self._low), math.floor(self._high) + 1)
-            if len(inside) > 1:
-                step = math.ceil(len(inside) / 4)
-                return [10.0**power for power in inside[::step]]
-        low = 10**self._low if self._log else self._low
-        high = 10**self._high if self._log else self._high
-        rough = (high - low) / 4
-        unit = 10.0 ** math.floor(math.log10(rough))
-        step = next(unit * one for one in (1, 2, 5, 10) if unit * one >= rough)
-        first, last = math.ceil(low / step), math.floor(high / step)
-        return [step * index for index in range(first, last + 1)]
-
-
-def _grid(across: _Axis, up: _Axis) -> Iterable[str]:
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    for tick in up.ticks():
-        y = f"{up(tick):.1f}"
-        yield f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y}" y2="{y}"/>'
-        yield f'<text class="up" x="{LEFT - 6}" y="{y}">{_tick(tick)}</text>'
-    for tick in across.ticks():
-        if tick == int(tick):
-            x = f"{across(tick):.1f}"
-            yield f'<text class="along" x="{x}" y="{bottom + 16}">{_tick(tick)}</text>'
-
-
-def _tick(value: float) -> str:
-    if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.3g}".replace("-", "−")
-    return f"{value:,.10g}".replace("-", "−")
-
-
-def _mark(spot: Spot, across: _Axis, up: _Axis) -> str:
+def _mark(spot: Spot, across: Axis, up: Axis) -> str:
     x, y = f"{across(spot.x):.1f}", f"{up(spot.y):.1f}"
     bar = ""
     if spot.error:

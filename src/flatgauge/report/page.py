@@ -16,6 +16,7 @@ from flatgauge.report.layers import layer_bars
 from flatgauge.report.sections import catalogue, convergence, provenance, verdict_table
 from flatgauge.report.series import series_content
 from flatgauge.report.slices import landscape_groups, surfaces
+from flatgauge.report.study import study_content
 from flatgauge.report.verdict import verdict
 from flatgauge.results import Plain
 from flatgauge.vocabulary import Kind
@@ -35,12 +36,11 @@ def render(report: Plain) -> str:
     Raises:
         FlatgaugeError: if jinja2 or matplotlib is not installed.
     """
-    if "series" in report["extras"]:
-        return (
-            _environment()
-            .get_template("series.html")
-            .render(**series_content(report), style=_read("style.css"))
-        )
+    for name, content in {"series": series_content, "study": study_content}.items():
+        if name in report["extras"]:
+            style = _read("style.css") + _read("multiples.css")
+            page = _environment().get_template(f"{name}.html")
+            return page.render(**content(report), style=style)
     return (
         _environment()
         .get_template("template.html")

@@ -136,27 +136,23 @@ class Study(Tabular):
                 f"{next(iter(self.statistics.values()))[HEADLINE].message}"
             )
         best, *others = placed
-        found = self.statistics[best.column][HEADLINE]
+        target, value = self.plan.target, self.statistics[best.column][HEADLINE].shown
         ties = [one.column for one in others if one.tied]
-        said = (
-            f"{best.column} orders networks best by {self.plan.target}: {found.shown}"
-        )
         if ties:
             return (
-                f"{said}. The resamples do not tell it from {', '.join(ties)}: this is a "
-                "tie."
+                f"No single measure orders the networks best by {target}: {best.column} "
+                f"({value}) is tied with {', '.join(ties)}."
             )
-        if others:
-            next_one = others[0]
-            overlap = (
-                "; their intervals overlap, the difference over the same resamples does "
-                f"not reach 0 [{next_one.low:.3f}, {next_one.high:.3f}]"
-                if next_one.overlaps
-                else ""
-            )
-            behind = f"{next_one.column} is behind by {next_one.behind:.3f}"
-            return f"{said}; {behind}{overlap}."
-        return f"{said}."
+        said = f"{best.column} orders the networks best by {target}: {value}"
+        if not others:
+            return f"{said}."
+        after = others[0]
+        behind = f"{after.column} is behind by {after.behind:.3f}"
+        overlap = "; their intervals overlap" if after.overlaps else ""
+        return (
+            f"{said}; {behind} [{after.low:.3f}, {after.high:.3f}] over the same "
+            f"resamples{overlap}."
+        )
 
     def sentence(self) -> str:
         """What was measured, on what and with what, as a paper says it."""
