@@ -5,6 +5,7 @@ This process claims and stores; tasks measure. Ray repeats a task whose worker d
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from importlib import import_module
@@ -38,7 +39,7 @@ def measure_on_ray(store: StudyStore, work: Work, progress: Progress | None) -> 
         ) from error
     own = not ray.is_initialized()
     if own:
-        ray.init(log_to_driver=False)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
     try:
         with present(store.workers) as owner:
             _measure(ray, store, work, owner, progress)
