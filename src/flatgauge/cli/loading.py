@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,7 @@ from flatgauge.integrations.hugging_face import Folder
 from flatgauge.integrations.texts import text_batches
 from flatgauge.nested import map_nested, tensors_in
 from flatgauge.objective import Objective
+from flatgauge.studies.recipes import columns_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 FOLDERS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
@@ -49,13 +50,19 @@ def build_objective(settings: Settings, weights: Path | None = None) -> Objectiv
 
 
 def load_objective(
-    settings: Settings, weights: Path | None
+    settings: Settings, weights: Path | None, row: Mapping[str, Any] | None = None
 ) -> tuple[Objective, int | None]:
-    """The same, with the step that was saved with the weights."""
+    """The same, with the step that was saved with the weights.
+
+    Args:
+        settings: the arguments.
+        weights: a file to load, instead of `settings.weights`.
+        row: of a study: what MODEL and DATA may take as arguments, by name.
+    """
     chosen = weights or settings.weights
-    model = build_model(settings, chosen)
+    model = build_model(settings, chosen, row)
     step = None if chosen is None else load_weights(model, chosen, settings.key)
-    data, batch_size = load_data(settings)
+    data, batch_size = load_data(settings, row)
     keywords = objective_keywords(settings)
     own = own_share(data, batch_size)
     return Objective(model, own, batch_size=batch_size, **keywords), step
@@ -73,12 +80,14 @@ def objective_keywords(settings: Settings) -> dict[str, Any]:
     }
 
 
-def build_model(settings: Settings, weights: Path | None) -> nn.Module:
+def build_model(
+    settings: Settings, weights: Path | None, row: Mapping[str, Any] | None = None
+) -> nn.Module:
     """What MODEL names; a class gets the arguments that were saved with the weights."""
     folder = _folder(settings)
     if folder is not None:
         return folder.model()
-    model = _call(settings.model, "MODEL", weights)
+    model = _call(settings.model, "MODEL", weights, row)
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"MODEL '{settings.model}' returned {type(model).__name__}: it must return "
@@ -95,9 +104,17 @@ def loss_of(settings: Settings) -> str:
     return "cross-entropy" if folder is None else folder.loss()
 
 
-def load_data(settings: Settings) -> tuple[Any, int | None]:
-    """The data, and the batch size that suits them; the same for all checkpoints."""
+def load_data(
+    settings: Settings, row: Mapping[str, Any] | None = None
+) -> tuple[Any, int | None]:
+    """The data, and the batch size that suits them; the same for all checkpoints.
+
+    Only a function that takes columns of a study's row is called for each.
+    """
     limit, size = settings.max_samples, settings.batch_size
+    if takes_columns(settings.data, row):
+        data = _call(settings.data, "DATA", None, row)
+        return (data if limit is None else _first(data, limit)), size
     if not settings.data.endswith(TEXTS):
         return _data(settings.data, limit, size)
     folder = _folder(settings)
@@ -177,7 +194,21 @@ def _rows(tensor: Tensor, count: int) -> Tensor:
     return tensor[:count] if tensor.ndim else tensor
 
 
-def _call(target: str, what: str, weights: Path | None = None) -> Any:
+def takes_columns(target: str, row: Mapping[str, Any] | None) -> bool:
+    """Whether `target` names a function with an argument that is a column of the row."""
+    place, _, name = target.rpartition(":")
+    if row is None or not place.removesuffix(".py") or place in FOLDERS:
+        return False
+    function = getattr(_module(place), name, None)
+    return callable(function) and bool(columns_of(function, row))
+
+
+def _call(
+    target: str,
+    what: str,
+    weights: Path | None = None,
+    row: Mapping[str, Any] | None = None,
+) -> Any:
     """What the function or the class that `target` names returns."""
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
@@ -197,7 +228,7 @@ def _call(target: str, what: str, weights: Path | None = None) -> Any:
             f"{what} '{target}': '{name}' in '{place}' is {found}: name a function "
             "without arguments."
         )
-    arguments = _arguments(function, weights)
+    arguments = _arguments(function, weights) | columns_of(function, row or {})
     try:
         return function(**arguments)
     except (Exception, SystemExit) as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,31 +143,20 @@ def _study(
     how: tuple[int, bool],
     progress: ProgressBar,
 ) -> Study:
-    from flatgauge.checkpoint_series.store import identity_of
-    from flatgauge.cli.loading import build_model, load_data, objective_keywords
     from flatgauge.requests import asked_for
     from flatgauge.studies import read_table, run_study
 
     rows = read_table(table, checkpoint)
     # Before anything is read that may be large.
     plan.check(rows)
-    data, batch_size = load_data(settings)
     requests = asked_for(settings.requests)
-    identity = identity_of(
-        build_model(settings, rows.checkpoints[0].path),
-        data,
-        batch_size,
-        tuple(requests),
-        settings.options,
-        settings.seed,
-        {**objective_keywords(settings), "key": settings.key},
-    )
+    typed = Typed(settings, rows.by_name)
     jobs, ray = how
     return run_study(
         rows,
         plan,
-        Typed(settings),
-        identity,
+        typed,
+        typed.identity(requests, rows.checkpoints[0]),
         requests,
         settings.options,
         settings.seed,
@@ -182,9 +172,48 @@ class Typed:
     """What makes an objective of a checkpoint in any process: the arguments as typed."""
 
     settings: Settings
+    rows: Mapping[str, Mapping[str, Any]]
 
     def __call__(self, checkpoint: Checkpoint) -> Built:
-        """The objective at a checkpoint's weights."""
+        """The objective of a row."""
         from flatgauge.cli.loading import load_objective
 
-        return load_objective(self.settings, checkpoint.path)
+        return load_objective(
+            self.settings, checkpoint.path, self.rows[checkpoint.name]
+        )
+
+    def identity(
+        self, requests: list[str], first: Checkpoint
+    ) -> Callable[[Checkpoint], Mapping[str, Any]]:
+        """Everything but the weights that a row's numbers hang on.
+
+        Args:
+            requests: what is measured.
+            first: of the table, which stands for all where no function takes a column.
+        """
+        from flatgauge.checkpoint_series.store import identity_of
+        from flatgauge.cli.loading import (
+            build_model,
+            load_data,
+            objective_keywords,
+            takes_columns,
+        )
+
+        settings, row = self.settings, self.rows[first.name]
+        differ = [takes_columns(one, row) for one in (settings.model, settings.data)]
+
+        def of(checkpoint: Checkpoint) -> Mapping[str, Any]:
+            row = self.rows[checkpoint.name]
+            return identity_of(
+                build_model(settings, checkpoint.path, row),
+                *load_data(settings, row),
+                tuple(requests),
+                settings.options,
+                settings.seed,
+                {**objective_keywords(settings), "key": settings.key},
+            )
+
+        if any(differ):
+            return of
+        every = of(first)
+        return lambda _: every

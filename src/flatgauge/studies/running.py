@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from flatgauge.checkpoint_series import Built, Recipe
+from flatgauge.checkpoint_series import Built
 from flatgauge.checkpoint_series.store import Store
 from flatgauge.checkpoints import Checkpoint
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
@@ -19,6 +18,7 @@ from flatgauge.requests import asked_for
 from flatgauge.studies.on_ray import measure_on_ray
 from flatgauge.studies.plan import Plan
 from flatgauge.studies.processes import measure_by_processes
+from flatgauge.studies.recipes import Recipes
 from flatgauge.studies.result import Network, Study, judged
 from flatgauge.studies.store import StudyStore
 from flatgauge.studies.table import Table, read_table
@@ -29,7 +29,7 @@ FOLDER = "flatgauge-study"
 
 
 def study(
-    model: nn.Module,
+    model: nn.Module | Callable[..., nn.Module],
     data: Any,
     table: str | Path | Iterable[Mapping[str, Any]],
     *requests: str | Sequence[str],
@@ -58,8 +58,9 @@ def study(
     one store at once.
 
     Args:
-        model: the architecture; it is copied, and its weights do not matter.
-        data: as for `Objective`; the same for all checkpoints.
+        model: the architecture; it is copied, and its weights do not matter. Or a
+            function that makes it, whose arguments are columns of the table.
+        data: as for `Objective`, the same for all checkpoints; or such a function.
         table: a CSV file or its rows: a checkpoint in each, with its target and settings.
         requests: measures, as for `measure`; the default set if none is given.
         target: the column that measures should order networks by.
@@ -89,15 +90,14 @@ def study(
     found = read_table(table, checkpoint)
     columns = tuple(hyperparameters), environments
     plan = Plan(target, better, *columns, samples, resamples, seed)
-    recipe = Recipe(copy.deepcopy(model), data, loss, batch_size, key, settings)
+    recipes = Recipes(model, data, loss, batch_size, key, settings, found.by_name)
     asked = asked_for(requests)
-    identity = recipe.identity(asked, options or {}, seed)
     how = asked, options or {}, seed
     return run_study(
         found,
         plan,
-        recipe,
-        identity,
+        recipes,
+        recipes.identity(*how),
         *how,
         folder=Path(store),
         jobs=jobs,
@@ -110,7 +110,7 @@ def run_study(
     table: Table,
     plan: Plan,
     build: Callable[[Checkpoint], Built],
-    identity: Mapping[str, Any],
+    identity: Callable[[Checkpoint], Mapping[str, Any]],
     requests: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
     seed: int,
@@ -124,7 +124,7 @@ def run_study(
     plan.check(table)
     if jobs < 1:
         raise OptionError(f"jobs= is {jobs}: give the number of processes, at least 1.")
-    keys, unreadable = _keys(table, Store(folder, identity))
+    keys, unreadable = _keys(table, lambda one: Store(folder, identity(one)).key(one))
     checkpoints = {keys[one.name]: one for one in table.checkpoints if one.name in keys}
     work = Work(build, checkpoints, requests, options, seed)
     store = StudyStore(folder, work.names)
@@ -154,12 +154,14 @@ def run_study(
     return judged(networks, failures, plan)
 
 
-def _keys(table: Table, store: Store) -> tuple[dict[str, str], dict[str, str]]:
+def _keys(
+    table: Table, key: Callable[[Checkpoint], str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """What each checkpoint's report is found by, and why others cannot be read."""
     keys, unreadable = {}, {}
     for one in table.checkpoints:
         try:
-            keys[one.name] = store.key(one)
+            keys[one.name] = key(one)
         except ModelError as error:
             unreadable[one.name] = str(error)
     return keys, unreadable

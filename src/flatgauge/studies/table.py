@@ -19,6 +19,12 @@ class Table:
     rows: list[dict[str, Any]]
     checkpoints: list[Checkpoint]
 
+    @property
+    def by_name(self) -> dict[str, dict[str, Any]]:
+        """The rows by the names of their checkpoints."""
+        names = [one.name for one in self.checkpoints]
+        return dict(zip(names, self.rows, strict=True))
+
     def column(self, name: str) -> list[Any]:
         """One column.
 
