@@ -188,6 +188,66 @@ def test_missing_targets_are_left_out_and_named(net, rows, tmp_path):
     assert "5 networks; left out: 1 (no target)" in str(study)
 
 
+WIDTHS = """
+import torch
+from torch import nn
+
+def model(width):
+    torch.manual_seed(width)
+    layers = [nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 3)]
+    return nn.Sequential(*layers).double()
+
+def data(labels):
+    random = torch.Generator().manual_seed(labels)
+    inputs = torch.randn(10, 3, generator=random, dtype=torch.float64)
+    return inputs, torch.randint(0, 3, (10,), generator=random)
+
+def fixed():
+    return data(0)
+"""
+
+
+def test_model_and_data_may_be_functions_of_columns(net, tmp_path):
+    (tmp_path / "widths.py").write_text(WIDTHS)
+    user = namespace(str(tmp_path / "widths.py"))
+    (tmp_path / "runs").mkdir()
+    lines = ["checkpoint,gap,width,labels"]
+    for width in (4, 6):
+        torch.save(user["model"](width).state_dict(), tmp_path / "runs" / f"{width}.pt")
+        for labels in (1, 2):
+            # The same weights under two names, on other data.
+            name = f"{width}-{labels}.pt"
+            weights = (tmp_path / "runs" / f"{width}.pt").read_bytes()
+            (tmp_path / "runs" / name).write_bytes(weights)
+            lines.append(f"{name},{width / 10 + labels},{width},{labels}")
+    (tmp_path / "runs" / "study.csv").write_text("\n".join(lines))
+    expected = [
+        fg.measure(fg.Objective(user["model"](width), user["data"](labels)), TRACE)
+        for width in (4, 6)
+        for labels in (1, 2)
+    ]
+    table = tmp_path / "runs" / "study.csv"
+    given = {"target": "gap", "store": tmp_path / "store", "resamples": 5}
+    study = fg.study(user["model"], user["data"], table, TRACE, **given)
+
+    def assert_expected(networks: list[dict[str, Any]]) -> None:
+        found = [one["values"][TRACE]["value"] for one in networks]
+        assert found == pytest.approx([one[TRACE].value for one in expected], rel=1e-9)
+        assert len(set(found)) == 4
+
+    assert_expected(study.to_dict()["networks"])
+    command = ["study", "widths.py:model", "widths.py:data", "runs", "--target", "gap"]
+    assert main([*command, "--measure", TRACE, "--json", "a.json"]) == 0
+    plain = json.loads((tmp_path / "a.json").read_text())
+    assert_expected(plain["extras"]["study"]["networks"])
+    command[2] = "widths.py:fixed"
+    assert main([*command, "--measure", TRACE, "--json", "a.json"]) == 0
+    networks = json.loads((tmp_path / "a.json").read_text())["extras"]["study"][
+        "networks"
+    ]
+    assert len({one["values"][TRACE]["value"] for one in networks}) == 2
+
+
 TABLES = {
     "": "has no rows",
     "checkpoint,gap\n": "has no rows",
