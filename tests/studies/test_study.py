@@ -182,10 +182,13 @@ def test_missing_targets_are_left_out_and_named(net, rows, tmp_path):
     for row in table:
         row["checkpoint"] = str(tmp_path / "runs" / row["checkpoint"])
     table[4]["gap"] = ""
+    # Entries as other packages have them.
+    table[0]["width"] = np.int64(3)
     study = found(net, tmp_path, table=table)
     own = study.statistics[TRACE]
     assert (own.networks, own.left_out) == (COUNT - 1, {"no target": [4]})
     assert "5 networks; left out: 1 (no target)" in str(study)
+    assert json.loads(json.dumps(study.to_dict()))["networks"][0]["row"]["width"] == 3
 
 
 WIDTHS = """

@@ -21,7 +21,7 @@ def write(result: Tabular, path: Path) -> list[Path]:
     if not drawn:
         raise OptionError(
             f"there is no figure to write as '{os.fspath(path)}': audits, comparisons, "
-            "series, spectra and landscapes have some."
+            "series, studies, spectra and landscapes have some."
         )
     places = {name: path.with_stem(f"{path.stem}-{name}") for name in drawn}
     if len(drawn) == 1:

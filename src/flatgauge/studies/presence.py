@@ -18,17 +18,15 @@ def present(folder: Path) -> Iterator[str]:
     """The name of a file in the folder that this process keeps locked meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     name = uuid.uuid4().hex
-    # Locked before it gets its name: a file of that name is never seen without.
-    beside = folder / f".{name}"
-    with beside.open("w") as opened:
-        opened.write(f"{socket.gethostname()} {os.getpid()}\n")
-        opened.flush()
-        assert _locked(opened.fileno())
-        os.replace(beside, folder / name)
-        try:
+    path = folder / name
+    try:
+        with path.open("w") as opened:
+            assert _locked(opened.fileno())
+            opened.write(f"{socket.gethostname()} {os.getpid()}\n")
+            opened.flush()
             yield name
-        finally:
-            (folder / name).unlink(missing_ok=True)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def is_present(folder: Path, name: str) -> bool:

@@ -10,7 +10,7 @@ from flatgauge.exports import Tabular
 from flatgauge.measures.registry import find_measure
 from flatgauge.rankings import RankStatistics, Standing, rank_statistics, standings
 from flatgauge.rankings.result import networks_in_words
-from flatgauge.results import Measurement, Report, measured_with
+from flatgauge.results import Measurement, Report, measured_with, plain
 from flatgauge.studies.plan import Plan
 from flatgauge.tables import html_table, table
 from flatgauge.vocabulary import Association
@@ -95,7 +95,7 @@ class Study(Tabular):
             "networks": [
                 {
                     "name": one.name,
-                    "row": one.row,
+                    "row": plain(one.row),
                     "values": {
                         request: {
                             "value": found.value,
