@@ -54,10 +54,10 @@ class StudyStore:
         self.folder = folder
         self.workers = folder / WORKERS
         self._names = names
-        self._file = sqlite3.connect(
-            folder / FILE, timeout=PATIENCE, isolation_level=None
-        )
         try:
+            self._file = sqlite3.connect(
+                folder / FILE, timeout=PATIENCE, isolation_level=None
+            )
             self._file.execute("PRAGMA journal_mode=WAL")
             self._file.execute(TABLE)
         except sqlite3.DatabaseError as error:
