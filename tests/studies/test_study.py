@@ -152,7 +152,7 @@ def test_one_bad_checkpoint_does_not_stop_the_others(net, rows, tmp_path):
     (runs / rows[2]["checkpoint"]).unlink()
     study = found(net, tmp_path)
     assert len(study.networks) == COUNT - 2
-    assert "could not be read" in study.failures[rows[1]["checkpoint"]]
+    assert "is cut short" in study.failures[rows[1]["checkpoint"]]
     assert "not found" in study.failures[rows[2]["checkpoint"]]
     assert f"{rows[1]['checkpoint']}: " in str(study)
     for row in rows:
