@@ -23,7 +23,7 @@ from zoo.reference import Reference, chosen, outputs_of, precise
 from zoo.registry import Network, Trial
 
 # Parameters of the dense references, and of the networks whose default set is timed.
-MOST_DENSE, MOST_TIMED = 2000, 100_000
+LEAST_DENSE, MOST_DENSE, MOST_TIMED = 40, 2000, 100_000
 # Passes that the numerical dimension needs, and the seconds that they may take.
 PASSES, COUNTED_SECONDS = 500, 10.0
 # Seconds that a dense reference may take, and a default set whose audit is of all parameters.
@@ -212,7 +212,7 @@ def _dense(
         model = precise(again)
         known = {n.removeprefix("_orig_mod."): n for n in objective.parameters}
         affordable = int(DENSE_SECONDS / (2 * row["gradient_seconds"]))
-        most = min(MOST_DENSE, max(affordable, 100))
+        most = min(MOST_DENSE, max(affordable, LEAST_DENSE))
         names = chosen(model, known, most)
         row["dense_parameters"] = sum(
             p.numel() for n, p in model.named_parameters() if n in names
