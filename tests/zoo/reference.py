@@ -34,6 +34,7 @@ def in_double(value: Any) -> Any:
 def precise(trial: Trial) -> nn.Module:
     """The model in float64, in the mode that it is measured in, as it was written."""
     model: Any = getattr(trial.model, "_orig_mod", trial.model)
+    model = model.module if isinstance(model, nn.DataParallel) else model
     model = model.double().train(trial.mode == "train")
     if hasattr(model, "set_experts_implementation"):
         # The grouped products of experts refuse float64.
