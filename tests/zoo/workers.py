@@ -62,8 +62,8 @@ def work(name: str, path: str, seconds: int) -> None:
 def run(names: list[str], seconds: int, jobs: int = 1) -> Iterator[Row]:
     """Rows as they come; a process that takes longer is ended, its row kept as it is.
 
-    Seconds are the processor's, so that other processes do not count. They are forked off one that has imported everything, which takes most of the time of
-    a small network.
+    Seconds are the processor's, so that other processes do not count. They are forked off
+    one that has imported everything, which takes most of the time of a small network.
     """
     torch.set_num_threads(1)
     _preload()

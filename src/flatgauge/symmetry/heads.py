@@ -109,9 +109,7 @@ def _call(node: Node, known: dict[Value, _Rows]) -> _Call | None:
     return _Call(node, _Operand(left), _Operand(right, transposed=True), None)
 
 
-def _turned(
-    graph: Graph, named: dict[Value, Named], call: _Call
-) -> list[HeadMatrices]:
+def _turned(graph: Graph, named: dict[Value, Named], call: _Call) -> list[HeadMatrices]:
     """Matrices between queries and keys that positions turn."""
     if call.query is None or call.key is None:
         return []

@@ -87,9 +87,10 @@ class Walk:
         for node in self.graph.nodes:
             if node in writers:
                 self._write(node, writers[node])
-            elif any(value in self.labels for value in node.inputs):
-                if any(value is not None for value in node.outputs):
-                    self._step(node)
+            elif any(value in self.labels for value in node.inputs) and any(
+                node.outputs
+            ):
+                self._step(node)
         if any(value in self.labels for value in self.graph.outputs):
             raise Mixed
 

@@ -238,7 +238,9 @@ class _Turn(Walk):
                 raise Mixed
             if _written(node, self.named) is not None:
                 return node
-            passed = COPIES | RESHAPES | MOVES | NORMS | SUMS | PRODUCTS | {"aten::type_as"}
+            passed = (
+                COPIES | RESHAPES | MOVES | NORMS | SUMS | PRODUCTS | {"aten::type_as"}
+            )
             shape = node.outputs[0].shape if node.outputs[0] is not None else None
             same = [one for one in node.inputs if one not in self.named]
             if node.name in SUMS | PRODUCTS | NORMS:

@@ -127,7 +127,9 @@ def with_dimension(
         )
         counted = numerical_dimension(outputs, params, chosen, exact, approximate)
     if not sound:
-        reason = "since its derivatives were taken as given, and need not be those of it"
+        reason = (
+            "since its derivatives were taken as given, and need not be those of it"
+        )
         counted = replace(counted, counted=None, reason=reason)
     if group.branches and counted.missed:
         reason = (

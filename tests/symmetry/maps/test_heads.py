@@ -128,7 +128,9 @@ CASES = {
     "rotary in part": (lambda: Heads(groups=2, partly=True), 5, [(2, 3), (2, 3)]),
     "by hand": (lambda: Heads(by_hand=True), 5, [(4, 3), (4, 3)]),
     "by hand, rotary": (
-        lambda: Heads(groups=2, partly=True, by_hand=True), 5, [(2, 3), (2, 3)]
+        lambda: Heads(groups=2, partly=True, by_hand=True),
+        5,
+        [(2, 3), (2, 3)],
     ),
     # What is read by no linear map leaves query and key.
     "no output": (lambda: Heads(out=False), 5, [(4, 3)]),

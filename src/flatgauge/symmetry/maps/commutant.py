@@ -55,7 +55,9 @@ def commutant(matrices: Float[Tensor, "many d d"]) -> tuple[CommutingBlock, ...]
             blocks.append(CommutingBlock(places, _commuting(part)))
     while alone:
         first = every[:, alone[0], alone[0]]
-        like = [i for i in alone if float((every[:, i, i] - first).abs().max()) <= NOTHING]
+        like = [
+            i for i in alone if float((every[:, i, i] - first).abs().max()) <= NOTHING
+        ]
         blocks.append(CommutingBlock(torch.tensor(like), None))
         alone = [i for i in alone if i not in like]
     return tuple(blocks)
@@ -68,14 +70,19 @@ def _commuting(matrices: Float[Tensor, "many m m"]) -> Float[Tensor, "basis m m"
     if size > LARGEST_BLOCK:
         return ones
     rows = torch.cat(
-        [torch.kron(unit, a.mT.contiguous()) - torch.kron(a, unit) for a in matrices.clone()]
+        [
+            torch.kron(unit, a.mT.contiguous()) - torch.kron(a, unit)
+            for a in matrices.clone()
+        ]
     )
     _, values, vectors = torch.linalg.svd(rows, full_matrices=False)
     zero = values <= CLEAR * max(float(values[0]), CLEAR)
     return vectors[zero].reshape(-1, size, size) if bool(zero.any()) else ones
 
 
-def belongs(matrices: Float[Tensor, "many d d"], blocks: Sequence[CommutingBlock]) -> bool:
+def belongs(
+    matrices: Float[Tensor, "many d d"], blocks: Sequence[CommutingBlock]
+) -> bool:
     """Whether matrices commute, as the blocks say."""
     rest = matrices.clone()
     for block in blocks:

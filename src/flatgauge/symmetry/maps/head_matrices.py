@@ -44,9 +44,7 @@ def random_orthogonal(size: int, seed: int) -> Float[Tensor, "size size"]:
         size: its number of rows.
         seed: of the draw.
     """
-    drawn = torch.randn(
-        1, size, size, generator=generator(seed), dtype=torch.float64
-    )
+    drawn = torch.randn(1, size, size, generator=generator(seed), dtype=torch.float64)
     return _orthogonal(drawn)[0]
 
 
