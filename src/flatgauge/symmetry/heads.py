@@ -37,7 +37,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Operand:
-    """Queries, keys or values [samples, heads, positions, size], or with the last two turned."""
+    """Queries, keys or values [samples, heads, positions, size], or as their transposes."""
 
     value: Value
     transposed: bool = False
