@@ -76,7 +76,7 @@ def rotate_stream(
     for name, axes in stream.axes.items():
         tensor = moved[name]
         for axis in axes:
-            turned = torch.tensordot(rotation.to(tensor), tensor, ([1], [axis]))
+            turned = torch.tensordot(rotation.to(tensor), tensor.movedim(axis, 0), 1)
             tensor = turned.movedim(0, axis)
         moved[name] = tensor.contiguous()
     return moved
