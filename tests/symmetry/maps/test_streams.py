@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.errors import SymmetryError
-from flatgauge.run import claims_of
+from flatgauge.measures.registry import claims_of
 from flatgauge.symmetry.capture import read
 from flatgauge.symmetry.graph import Example
 from flatgauge.symmetry.maps.head_matrices import random_orthogonal
