@@ -13,6 +13,7 @@ from networks import (
     CLASSES,
     Gated,
     LowRank,
+    Residual,
     Transformer,
     convolutional,
     mlp,
@@ -42,6 +43,7 @@ NETWORKS = {
     "batch norm": (lambda: normalized(1e-5), (3,)),
     "transformer with layer norms": (Transformer, (5, 6)),
     "gated transformer with RMS norms": (Gated, (5, 6)),
+    "residual stream, RMS norms": (Residual, (3,)),
     "LoRA": (LowRank, (3,)),
 }
 

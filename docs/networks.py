@@ -126,6 +126,21 @@ class Gated(nn.Module):
         return self.head(self.norms[2](x).mean(1))
 
 
+class Residual(nn.Module):
+    """A residual stream that a linear map begins and that root-mean-square norms read."""
+
+    def __init__(self, width: int = 6):
+        super().__init__()
+        self.begin, self.head = nn.Linear(3, width), nn.Linear(width, CLASSES)
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.up, self.down = nn.Linear(width, 8), nn.Linear(8, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.begin(x)
+        x = x + self.down(nn.functional.silu(self.up(self.norms[0](x))))
+        return self.head(self.norms[1](x))
+
+
 class LowRank(nn.Module):
     """A linear map with LoRA's product of two factors beside it."""
 

@@ -80,6 +80,30 @@ def test_gains_of_a_group_norm_whose_channels_come_last():
         torch.testing.assert_close(slope, expected.gradient()[name])
 
 
+def test_a_single_sample_behind_a_batch_norm_has_the_gradient_of_its_batch():
+    """Torch's kernel is wrong where channels of the gradient come last by strides alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 5, 1), nn.BatchNorm2d(5), nn.Flatten(2)
+    ).double()  # fmt: skip
+    inputs, targets = torch.randn(4, 2, 2, 2).double(), torch.arange(4) % 4
+    seen = torch.randn(1, 4, 5).double()
+
+    def forward(model, batch):
+        return (model(batch[0]).transpose(1, 2) * seen).sum(2)
+
+    whole, alone = (
+        fg.Objective(model, (inputs, targets), batch_size=size, forward=forward)
+        for size in (4, 1)
+    )
+    for name, slope in alone.gradient().items():
+        torch.testing.assert_close(slope, whole.gradient()[name])
+    for diagonal in (False, True):
+        request = f"fisher-rao-norm[diagonal={diagonal}]"
+        one, other = (fg.measure(o, request)[request].value for o in (whole, alone))
+        assert one == pytest.approx(other, rel=1e-12)
+
+
 def test_a_grouped_convolution_with_weight_norm():
     """As the positions of wav2vec2: one gain for each tap.
 

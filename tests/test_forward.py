@@ -82,6 +82,21 @@ def test_derivatives_inside_of_forward_are_measured_however_they_are_written():
     assert other.value == pytest.approx(expected, rel=1e-9)
 
 
+def bends(model: nn.Module, batch) -> torch.Tensor:
+    slope = torch.func.grad(lambda x: model(x[None])[0, 0])
+    return torch.func.vmap(torch.func.jacfwd(slope))(batch[0])[:, 0] + model(batch[0])
+
+
+def test_forward_derivatives_of_derivatives_by_sample():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    data = draw(6, 1), torch.zeros(6, 1).double()
+    objective = fg.Objective(model, data, "mse", forward=bends)
+    found = fg.measure(objective, "hessian-trace")["hessian-trace"]
+    expected = float(dense_hessian(objective).diagonal().sum())
+    assert found.value == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_network_that_differentiates_by_itself():
     """Nothing of ours runs it where it cannot, or warns of what it keeps."""
     model, targets = Force().double(), torch.arange(6) % 3

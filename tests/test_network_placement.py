@@ -14,9 +14,12 @@ X = torch.randn(6, 4, generator=RANDOM, dtype=torch.float64)
 Y = torch.tensor([0, 1, 2, 0, 1, 2])
 
 
-def test_data_parallel_is_refused():
-    with pytest.raises(ModelError, match=r"DataParallel.*pass model\.module"):
-        fg.Objective(nn.DataParallel(mlp(4, 3)), (X, Y))
+def test_data_parallel_is_measured_as_the_model_in_it():
+    model = mlp(4, 5, 3).double()
+    wrapped = fg.Objective(nn.DataParallel(model), (X, Y))
+    assert list(wrapped.parameters) == [name for name, _ in model.named_parameters()]
+    assert wrapped.value() == fg.Objective(model, (X, Y)).value()
+    assert fg.symmetries(wrapped).dimension == 5
 
 
 def test_mixed_types_are_measured_in_one():

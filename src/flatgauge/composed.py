@@ -15,6 +15,7 @@ from torch.nn import functional
 
 _embedding_bag = functional.embedding_bag
 _group_norm = functional.group_norm
+_batch_norm = torch.batch_norm
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
@@ -100,18 +101,38 @@ def group_norm(
     return _group_norm(plain, num_groups, weight, bias, eps)
 
 
+def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Torch's own, whose output's gradients come in plain order.
+
+    Of a single sample its backward on a CPU is wrong where the channels of the gradient come
+    last and the stride over samples, of which there is one, is not the usual one, as behind
+    `flatten(2).transpose(1, 2)` (torch 2.13).
+    """
+    output = _batch_norm(input, *args, **kwargs)
+    if output.requires_grad and len(input) == 1 and input.device.type == "cpu":
+        output.register_hook(Tensor.contiguous)
+    return output
+
+
 @contextmanager
 def composed_kernels() -> Iterator[None]:
     """Modules and models call these instead of torch's own, as long as it lasts."""
-    module: Any = functional
-    ours = {
-        "hardsigmoid": hardsigmoid,
-        "embedding_bag": embedding_bag,
-        "group_norm": group_norm,
-    }
-    before = {name: getattr(module, name) for name in ours}
-    vars(module).update(ours)
+    places: list[tuple[Any, dict[str, Any]]] = [
+        (
+            functional,
+            {
+                "hardsigmoid": hardsigmoid,
+                "embedding_bag": embedding_bag,
+                "group_norm": group_norm,
+            },
+        ),
+        (torch, {"batch_norm": batch_norm}),
+    ]
+    before = [{name: getattr(place, name) for name in ours} for place, ours in places]
+    for place, ours in places:
+        vars(place).update(ours)
     try:
         yield
     finally:
-        vars(module).update(before)
+        for (place, _), old in zip(places, before, strict=True):
+            vars(place).update(old)

@@ -65,11 +65,6 @@ class Network:
             raise ModelError(
                 f"model= is {type(model).__name__}: give a torch.nn.Module."
             )
-        if isinstance(model, nn.DataParallel):
-            raise ModelError(
-                "model= is DataParallel, which replaces parameters itself: pass "
-                "model.module."
-            )
         check_not_flattened(model)
         check_resharded(model)
         mesh = mesh_of(model, ranks)
@@ -304,13 +299,14 @@ def check_not_scripted(model: nn.Module) -> None:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model under DistributedDataParallel.
+    """The model under DataParallel or DistributedDataParallel.
 
     Raises:
         ModelError: if there are processes that talk inside of the model.
     """
     parallel = nn.parallel.DistributedDataParallel
-    own = model.module if isinstance(model, parallel) else model
+    outer = parallel | nn.DataParallel
+    own = model.module if isinstance(model, outer) else model
     for name, module in own.named_modules():
         if isinstance(module, parallel):
             raise ModelError(

@@ -17,7 +17,7 @@ from torch import nn
 
 from flatgauge.curvature.output_layer import output_layer, output_scaling
 from flatgauge.curvature.own_precision import own_precision
-from flatgauge.errors import SymmetryError
+from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.output_changes import change_beside, output_change
 from flatgauge.symmetry import Group, symmetries
@@ -29,7 +29,7 @@ from flatgauge.symmetry.maps.attention import (
     transform_query_key,
     transform_value_output,
 )
-from flatgauge.symmetry.maps.branch import split_branches
+from flatgauge.symmetry.maps.branch import split_branches, split_layer, splittable
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.head_matrices import random_gl
 from flatgauge.symmetry.maps.heads import HeadMatrices, heads_mixed_at_random
@@ -41,12 +41,17 @@ from flatgauge.symmetry.maps.hidden import (
     permuted_at_random,
 )
 from flatgauge.symmetry.maps.output import Axes, scale_output, shift_output
+from flatgauge.symmetry.maps.streams import Stream, can_rotate, rotated_at_random
 from flatgauge.symmetry.shifts import AbsorbedShifts, absorbed_shifts
+from flatgauge.symmetry.streams import streams
 from flatgauge.symmetry.verify import allowed_change
 from flatgauge.vectors import generator
 from flatgauge.vocabulary import Kind
 
 Move = Callable[[int, float], Objective]
+
+MOST_SPLIT = 8
+"""Layers that are tried until one can be split."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +143,11 @@ def other_families(objective: Objective) -> list[Family]:
     chain = _chain(objective)
     if chain is not None and len(chain.layers) > 1:
         offer(Kind.BRANCH_SPLIT, partial(_split, objective))
-    units, heads = _by_use(objective)
+    elif path := _path_to_split(objective):
+        offer(Kind.BRANCH_SPLIT, partial(_split_layer, objective, path))
+    units, heads, turned = _by_use(objective)
     for kind, move, some in (
+        (Kind.STREAM_ROTATION, rotated_at_random, turned),
         (Kind.ATTENTION_GL, heads_mixed_at_random, heads),
         (Kind.PERMUTATION, permuted_at_random, units),
         (Kind.SIGN_FLIP, flipped_at_random, [one for one in units if one.odd]),
@@ -187,24 +195,31 @@ def _other_heads(
     return objective.at(params)
 
 
-def _by_use(objective: Objective) -> tuple[list[HiddenUnits], list[HeadMatrices]]:
-    """Hidden units and heads whose tensors are all measured, or buffers."""
+def _by_use(
+    objective: Objective,
+) -> tuple[list[HiddenUnits], list[HeadMatrices], list[Stream]]:
+    """Hidden units, heads and streams whose tensors are all measured, or buffers."""
     try:
         graph = program_of(objective)
     except SymmetryError:
-        return [], []
-    buffers = {name for name, _ in objective.network.model.named_buffers()}
-    known = {*objective.parameters, *buffers}
+        return [], [], []
+    buffers = dict(objective.network.model.named_buffers())
+    known = {**buffers, **objective.parameters}
     return (
-        [one for one in hidden_units(graph) if one.names <= known],
-        [one for one in head_matrices(graph) if one.names <= known],
+        [one for one in hidden_units(graph) if one.names <= known.keys()],
+        [one for one in head_matrices(graph) if one.names <= known.keys()],
+        [
+            one
+            for one in streams(graph)
+            if one.names <= known.keys() and can_rotate(known, one)
+        ],
     )
 
 
 def _moved_by_use(
     objective: Objective,
     move: Callable[[Tensors, Any, int, float], Tensors],
-    parts: list[HiddenUnits] | list[HeadMatrices],
+    parts: list[HiddenUnits] | list[HeadMatrices] | list[Stream],
     seed: int,
     spread: float,
 ) -> Objective:
@@ -248,6 +263,41 @@ def _scaled(
 def _split(objective: Objective, seed: int, _: float) -> Objective:
     share = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
     return objective.with_model(split_branches(objective.model(), 0, share))
+
+
+def _split_layer(objective: Objective, path: str, seed: int, _: float) -> Objective:
+    share = float(torch.rand((), generator=generator(seed), dtype=torch.float64))
+    return objective.with_model(split_layer(_measured(objective), path, share))
+
+
+def _measured(objective: Objective) -> nn.Module:
+    """A model whose parameters require gradients where they are measured."""
+    model = objective.model()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in objective.parameters)
+    return model
+
+
+def _path_to_split(objective: Objective) -> str | None:
+    """The first small layer, all of it measured, that is called and not looked into.
+
+    Some networks ask a layer for the type of its weight, which two layers have not.
+    """
+    model, batch = _measured(objective), objective.first_batch()
+    known = objective.parameters
+    for path in splittable(model)[:MOST_SPLIT]:
+        own = dict(model.get_submodule(path).named_parameters(path))
+        if not own.keys() <= known.keys():
+            continue
+        twin = split_layer(model, path, 0.5)
+        names = [n for n, p in twin.named_parameters() if p.requires_grad]
+        try:
+            network = objective.network.with_model(twin, names)
+            network.evaluate(network.parameters, batch)
+        except FlatgaugeError:
+            continue
+        return path
+    return None
 
 
 def _attention_layouts(objective: Objective) -> list[AttentionLayout]:

@@ -57,6 +57,11 @@ class Kind(_Told):
         "Something is added that a layer norm subtracts again, or that all scores of a "
         "softmax have in common, as the bias of the keys.",
     )
+    STREAM_ROTATION = (
+        "stream-rotation",
+        "What is written to a residual stream is rotated, and so is what reads it behind "
+        "root-mean-square norms with equal gains.",
+    )
     OUTPUT_SHIFT = (
         "output-shift",
         "The same number is added to all scores of a sample, which a softmax does not "

@@ -28,7 +28,9 @@ def parse() -> argparse.Namespace:
         "--failed", action="store_true", help="those run, and not right"
     )
     parser.add_argument("--new", action="store_true", help="those never run so far")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for each")
+    parser.add_argument(
+        "--seconds", type=int, default=SECONDS, help="of the processor, for each"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--store", type=Path, default=Store.PATH, help="of the results")
     parser.add_argument(

@@ -75,7 +75,7 @@ def jit_trace() -> Trial:
         return classified(torch.jit.trace(plain(), features()))
 
 
-@network("others", refused="DataParallel replaces parameters itself")
+@network("others")
 def data_parallel() -> Trial:
     return classified(nn.DataParallel(plain()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -36,9 +37,11 @@ def lora_llama() -> Trial:
     return _adapted("LlamaForCausalLM", GROUPED, ["q_proj", "v_proj"])
 
 
-@network("others", refused="its norms are detached, so gradients are not the loss's")
+@network("others")
 def dora_llama() -> Trial:
-    return _adapted("LlamaForCausalLM", GROUPED, ["q_proj", "v_proj"], use_dora=True)
+    """Its norms are detached, so that gradients are not the loss's."""
+    adapted = _adapted("LlamaForCausalLM", GROUPED, ["q_proj", "v_proj"], use_dora=True)
+    return replace(adapted, derivatives="as given")
 
 
 @network("others")

@@ -18,6 +18,8 @@ from zoo.registry import Trial
 MOST_ROWS = 512
 # Rows of the Hessian that are computed at a time, and how near one by itself must be.
 AT_ONCE, ALIKE = 128, 1e-9
+# Parameters of a network from which on fewer rows are, for want of memory.
+SMALL = 1e5
 
 
 def in_double(value: Any) -> Any:
@@ -32,6 +34,7 @@ def in_double(value: Any) -> Any:
 def precise(trial: Trial) -> nn.Module:
     """The model in float64, in the mode that it is measured in, as it was written."""
     model: Any = getattr(trial.model, "_orig_mod", trial.model)
+    model = model.module if isinstance(model, nn.DataParallel) else model
     model = model.double().train(trial.mode == "train")
     if hasattr(model, "set_experts_implementation"):
         # The grouped products of experts refuse float64.
@@ -114,11 +117,13 @@ class Reference:
     def _rows(self, values: Tensor) -> Tensor:
         """The gradient of every entry: many at a time, where torch can, and as alone."""
         unit = torch.eye(len(values), dtype=values.dtype)
+        size = sum(p.numel() for p in self.model.parameters())
+        at_once = max(1, int(AT_ONCE / max(1.0, size / SMALL)))
         try:
             found = torch.cat(
                 [
                     self._slope(values, grad_outputs=some, is_grads_batched=True)
-                    for some in unit.split(AT_ONCE)
+                    for some in unit.split(at_once)
                 ]
             )
             middle = len(values) // 2

@@ -47,6 +47,7 @@ class Trial:
     forward: Callable[[nn.Module, Any], Any] | None = None
     mode: str = "eval"
     shifted: bool = False
+    derivatives: str = "checked"
 
     @property
     def batch(self) -> Any:

@@ -14,7 +14,7 @@ from zoo.verdicts import RIGHT, notes, verdict
 FAMILIES = (
     "gpt2", "gpt_neox", "bloom", "opt", "llama", "qwen3", "gemma2", "olmo2", "phi3",
     "mixtral", "mamba", "bert", "deberta_v2", "modernbert", "xlnet", "t5", "bart", "vit",
-    "swin", "resnet",
+    "deit", "resnet",
 )  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 

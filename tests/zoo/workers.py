@@ -6,6 +6,8 @@ import io
 import json
 import logging
 import multiprocessing
+import resource
+import signal
 import tempfile
 import time
 import warnings
@@ -22,6 +24,8 @@ from zoo.registry import every_network
 from zoo.torchvision_operators import torchvision_importable
 
 PAUSE = 0.2
+# A process that waits rather than computes is ended after this many times its seconds.
+PATIENCE = 10
 PRELOADED = (
     "torch.export",
     "torch._dynamo",
@@ -33,8 +37,9 @@ PRELOADED = (
 )
 
 
-def work(name: str, path: str) -> None:
+def work(name: str, path: str, seconds: int) -> None:
     """Try one network; the row so far is in the file at any time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     place = Path(path)
@@ -54,11 +59,11 @@ def work(name: str, path: str) -> None:
         keep(row)
 
 
-def run(names: list[str], seconds: float, jobs: int = 1) -> Iterator[Row]:
+def run(names: list[str], seconds: int, jobs: int = 1) -> Iterator[Row]:
     """Rows as they come; a process that takes longer is ended, its row kept as it is.
 
-    They are forked off one that has imported everything, which takes most of the time of
-    a small network.
+    Seconds are the processor's, so that other processes do not count. They are forked off
+    one that has imported everything, which takes most of the time of a small network.
     """
     torch.set_num_threads(1)
     _preload()
@@ -69,9 +74,9 @@ def run(names: list[str], seconds: float, jobs: int = 1) -> Iterator[Row]:
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
                 path = _path(folder, name)
-                process = context.Process(target=work, args=(name, str(path)))
+                process = context.Process(target=work, args=(name, str(path), seconds))
                 process.start()
-                running[name] = process, time.monotonic() + seconds
+                running[name] = process, time.monotonic() + PATIENCE * seconds
             time.sleep(PAUSE)
             for name, (process, end) in list(running.items()):
                 late = time.monotonic() > end
@@ -80,6 +85,7 @@ def run(names: list[str], seconds: float, jobs: int = 1) -> Iterator[Row]:
                 if process.is_alive():
                     process.kill()
                 process.join()
+                late = late or process.exitcode == -signal.SIGXCPU
                 del running[name]
                 yield _ended(name, _path(folder, name), process.exitcode, late)
 

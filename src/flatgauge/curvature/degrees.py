@@ -86,12 +86,15 @@ class DegreeWatcher(TorchDispatchMode):
     """A context in which a model runs at the tensors of `point`.
 
     Degrees are kept by storage, so that views and in-place operations are followed; where
-    several tensors share one, they share the largest degree.
+    several tensors share one, they share the largest degree. Inside of torch.func some have
+    none that could be told apart: from then on nothing is known of any parameter.
     """
 
     def __init__(self, point: Params):
         super().__init__()
         self._degrees: dict[int, Degrees] = {}
+        self._lost: Degrees = {}
+        self._names = list(point)
         # Storages that are freed would lend their addresses to others.
         self._held: list[Tensor] = list(point.values())
         for name, tensor in point.items():
@@ -101,8 +104,15 @@ class DegreeWatcher(TorchDispatchMode):
         """The largest degree of some tensors in each parameter that they depend on."""
         found: Degrees = {}
         for tensor in tensors:
-            _raise_to(found, self._degrees.get(_storage(tensor), {}))
-        return found
+            _raise_to(found, self._degrees.get(self._place(tensor), {}))
+        return {**found, **self._lost}
+
+    def _place(self, tensor: Tensor) -> int:
+        try:
+            return _storage(tensor)
+        except RuntimeError:
+            self._lost = dict.fromkeys(self._names, OTHER)
+            return id(tensor)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operation, and give its outputs their degrees."""
@@ -170,7 +180,7 @@ class DegreeWatcher(TorchDispatchMode):
         if not tensor.numel():
             return
         self._held.append(tensor)
-        _raise_to(self._degrees.setdefault(_storage(tensor), {}), degrees)
+        _raise_to(self._degrees.setdefault(self._place(tensor), {}), degrees)
 
 
 def _raise_to(found: Degrees, others: Degrees) -> None:

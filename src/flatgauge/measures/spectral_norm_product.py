@@ -13,7 +13,7 @@ from flatgauge.measures.registry import Outcome, measure
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.results import Status
 from flatgauge.shards import joined
-from flatgauge.vocabulary import RENAMINGS
+from flatgauge.vocabulary import RENAMINGS, Kind
 
 
 @measure(
@@ -21,7 +21,7 @@ from flatgauge.vocabulary import RENAMINGS
     title="Product of spectral norms (logarithm)",
     formula="Σ_l ln ‖W_l‖₂",
     reference="Tsuzuku et al. 2019, section 5.1, on why matrix norms do not suffice",
-    invariant_to=lambda options, loss: {*RENAMINGS},
+    invariant_to=lambda options, loss: {*RENAMINGS, Kind.STREAM_ROTATION},
     flatter="smaller",
     cost="one singular value a matrix; no data",
     effort=effort.of_spectral_norms,

@@ -19,6 +19,7 @@ from flatgauge.memo import once_per_network
 from flatgauge.nested import concatenated
 from flatgauge.network import check_not_scripted
 from flatgauge.objective import Objective
+from flatgauge.soundness import AS_GIVEN
 from flatgauge.symmetry.capture import Reading, read
 from flatgauge.symmetry.generators import Generators
 from flatgauge.symmetry.graph import Example, Graph, Output
@@ -114,7 +115,9 @@ def symmetries(
         if verify is None:
             return group
         some = _given(model, few_samples(model.first_batch(), COUNTED))
-        return with_dimension(group, model.model(), _called(model, some, output))
+        called = _called(model, some, output)
+        sound = model.derivatives != AS_GIVEN
+        return with_dimension(group, model.model(), called, sound)
     if isinstance(model, Objective):
         model = model.model()
     if example_inputs is None:

@@ -3,14 +3,14 @@
 The rows of linear maps are numbered, and the numbers are moved through the program by the
 very operators that move the entries (views, transpositions, cuts of a fused projection,
 repeated key-value heads), until they reach the attention operator. Between query and key,
-and between value and output, any invertible matrix may come in each head. Rotary
-embeddings mix entries, so that queries and keys behind them are not found.
+and between value and output, any invertible matrix may come in each head. Where positions
+turn queries and keys, as rotary embeddings do, it is what commutes with that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from flatgauge.symmetry.hidden_walk import COPIES, LARGEST, MOVES, NO_UNIT, RESH
 from flatgauge.symmetry.labels import reshape, squeeze
 from flatgauge.symmetry.linear_maps import LinearMap, Named, linear_map, named_tensors
 from flatgauge.symmetry.maps.heads import HeadBlock, HeadMatrices
+from flatgauge.symmetry.rotary import between, turned
 
 REPEATS = MOVES | {"aten::repeat_interleave", "aten::repeat"}
 ATTENTION = "scaled_dot_product"
@@ -34,12 +35,30 @@ class _Rows:
     labels: Tensor
 
 
+@dataclass(frozen=True)
+class _Operand:
+    """Queries, keys or values [samples, heads, positions, size], or as their transposes."""
+
+    value: Value
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operator that heads go into."""
+
+    node: Node
+    query: _Operand | None
+    key: _Operand | None
+    value: _Operand | None
+
+
 def head_matrices(graph: Graph) -> list[HeadMatrices]:
     """For every attention: the tensors between which matrices may come."""
     named = named_tensors(graph)
     known: dict[Value, _Rows] = {}
     reads: list[tuple[LinearMap | Node, Node, HeadBlock]] = []
-    calls: list[Node] = []
+    calls: list[_Call] = []
     found: list[HeadMatrices] = []
     for node in graph.nodes:
         reader = linear_map(node, named)
@@ -49,25 +68,63 @@ def head_matrices(graph: Graph) -> list[HeadMatrices]:
                 reads.append((known[reader.x].source, node, block))
         if reader is not None:
             known[reader.out] = _Rows(reader, _numbered(reader))
-        elif ATTENTION in node.name and node.outputs[0] is not None:
-            calls.append(node)
+        elif (call := _call(node, known)) is not None:
+            calls.append(call)
             out = node.outputs[0]
-            known[out] = _Rows(node, _head_places(out))
+            if call.value is not None and out is not None:
+                known[out] = _Rows(node, _head_places(out))
         else:
             _move(node, known)
     for call in calls:
         query, key, value = (
             _blocks(known, operand, named)
-            if _all_read_by(graph, known, call, operand)
+            if operand is not None
+            and _all_read_by(graph, known, call.node, operand.value)
             else None
-            for operand in call.args[:3]
+            for operand in (call.query, call.key, call.value)
         )
-        found += _paired(query, key)
-        outs = [(node, block) for source, node, block in reads if source is call]
-        ends = _ends(graph, call.outputs[0], known.__contains__)
+        found += _paired(query, key) or _turned(graph, named, call)
+        if call.value is None:
+            continue
+        outs = [(node, block) for source, node, block in reads if source is call.node]
+        ends = _ends(graph, call.node.outputs[0], known.__contains__)
         if len(outs) == 1 and ends == {outs[0][0]}:
             found += _paired(value, [outs[0][1]])
     return found
+
+
+def _call(node: Node, known: dict[Value, _Rows]) -> _Call | None:
+    """An attention, or one half of it: a product of queries and keys, or with values."""
+    if ATTENTION in node.name:
+        query, key, value = (_Operand(one) for one in node.args[:3])
+        return _Call(node, query, key, value)
+    if node.name != "aten::matmul" or any(len(v.shape) != 4 for v in node.inputs):
+        return None
+    left, right = node.args
+    if left is right or isinstance(_source(known, left), LinearMap):
+        return _Call(node, _Operand(left), _Operand(right, transposed=True), None)
+    if isinstance(_source(known, right), LinearMap):
+        return _Call(node, None, None, _Operand(right))
+    # What turns queries and keys is not followed here.
+    return _Call(node, _Operand(left), _Operand(right, transposed=True), None)
+
+
+def _turned(graph: Graph, named: dict[Value, Named], call: _Call) -> list[HeadMatrices]:
+    """Matrices between queries and keys that positions turn."""
+    if call.query is None or call.key is None:
+        return []
+    query, key = (
+        turned(graph, named, call.node, operand.value, operand.transposed)
+        for operand in (call.query, call.key)
+    )
+    allowed = None if query is None or key is None else between(query, key)
+    if query is None or key is None or not allowed:
+        return []
+    sides = (
+        _placed(one.places, one.source.written, named, inverse=False)
+        for one in (query, key)
+    )
+    return [replace(one, allowed=allowed) for one in _paired(*sides)]
 
 
 def _all_read_by(
@@ -80,10 +137,14 @@ def _all_read_by(
     own = squeeze([rows.labels])[0].unique()
 
     def holds(value: Value) -> bool:
-        if value not in known:
+        if _source(known, value) is not rows.source:
             return False
         return bool(torch.isin(squeeze([known[value].labels])[0], own).any())
 
+    others = list(call.inputs)
+    others.remove(operand)
+    if any(map(holds, others)):
+        return False
     return _ends(graph, rows.source.out, holds) == {call}
 
 
@@ -134,13 +195,14 @@ def _move(node: Node, known: dict[Value, _Rows]) -> None:
 
 
 def _blocks(
-    known: dict[Value, _Rows], value: Value, named: dict[Value, Named]
+    known: dict[Value, _Rows], operand: _Operand, named: dict[Value, Named]
 ) -> list[HeadBlock] | None:
     """The rows [heads, size] of a projection's weight and bias that make each head."""
-    rows = known.get(value)
+    rows = known.get(operand.value)
     if rows is None or not isinstance(rows.source, LinearMap) or rows.labels.ndim != 4:
         return None
-    heads, (small,) = rows.labels[0, :, 0], squeeze([rows.labels])
+    labels = rows.labels.mT if operand.transposed else rows.labels
+    heads, (small,) = labels[0, :, 0], squeeze([labels])
     if not bool((small == heads[:, None]).all()):
         return None
     return _placed(heads, rows.source.written, named, inverse=False)

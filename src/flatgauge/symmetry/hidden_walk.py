@@ -87,7 +87,9 @@ class Walk:
         for node in self.graph.nodes:
             if node in writers:
                 self._write(node, writers[node])
-            elif any(value in self.labels for value in node.inputs):
+            elif any(value in self.labels for value in node.inputs) and any(
+                node.outputs
+            ):
                 self._step(node)
         if any(value in self.labels for value in self.graph.outputs):
             raise Mixed
@@ -160,7 +162,7 @@ class Walk:
         others = [value for value in reader.node.inputs if value is not reader.x]
         if any(value in self.labels for value in others):
             raise Mixed
-        units = _along(self.labels[reader.x], reader.channel_in)
+        units = along(self.labels[reader.x], reader.channel_in)
         tensor, axis = reader.read
         self._part(tensor, axis, units, "reads")
 
@@ -207,7 +209,7 @@ class Walk:
         if any(y.shape[d] != label.shape[d + lead] for d in wide) or len(wide) > 1:
             raise Mixed
         if wide:
-            units = _along(label, wide[0] + lead)
+            units = along(label, wide[0] + lead)
             self._part(y, wide[0], units, "scales" if scales else "writes")
             self.untouched &= not scales
         elif not scales:
@@ -230,19 +232,19 @@ class Walk:
         found = None if node is None else linear_map(node, self.named)
         if node is None or found is None or found.out.shape != label.shape:
             raise Mixed
-        return node, _along(label, found.channel)
+        return node, along(label, found.channel)
 
     def _pool(self, node: Node) -> None:
         label, shape = self.labels[node.args[0]], node.outputs[0].shape  # pyright: ignore
         self.untouched &= node.name in LINEAR_POOLS
         self.odd &= node.name in LINEAR_POOLS
-        varying = [d for d in range(label.ndim) if not _constant(label, d)]
+        varying = [d for d in range(label.ndim) if not constant(label, d)]
         if len(varying) != 1 or node.name in ("aten::mean", "aten::sum"):
             self._reduce(node, label, varying)
             return
         spread = [1] * len(shape)
         spread[varying[0]] = -1
-        units = _along(label, varying[0])
+        units = along(label, varying[0])
         if shape[varying[0]] != units.numel():
             raise Mixed
         self._put(node, units.reshape(spread).expand(shape))
@@ -260,7 +262,7 @@ class Walk:
 
     def _normalize(self, node: Node) -> None:
         label = self.labels[node.args[0]]
-        units = _along(label, 1)
+        units = along(label, 1)
         roles: Any = ("scales", "writes", "writes", "scales")
         for tensor, role in zip(node.args[1:5], roles, strict=True):
             if isinstance(tensor, Value):
@@ -282,17 +284,18 @@ class Walk:
         self.parts.append(Part(known.name, place, units, role))
 
 
-def _along(label: Tensor, dim: int) -> Tensor:
+def along(label: Tensor, dim: int) -> Tensor:
     """The units along one dimension, if they depend on no other."""
     others = [d for d in range(label.ndim) if d != dim % label.ndim]
-    if not all(_constant(label, d) for d in others):
+    if not all(constant(label, d) for d in others):
         raise Mixed
     for d in sorted(others, reverse=True):
         label = label.select(d, 0)
     return label
 
 
-def _constant(label: Tensor, dim: int) -> bool:
+def constant(label: Tensor, dim: int) -> bool:
+    """Whether labels are the same all along a dimension."""
     if label.shape[dim] <= 1 or label.stride(dim) == 0:
         return True
     return torch.equal(label, label.narrow(dim, 0, 1).expand_as(label))

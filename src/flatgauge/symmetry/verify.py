@@ -90,10 +90,13 @@ def verify_on_data(objective: Objective, group: Group) -> None:
     objective.sum(check)
 
 
-def with_dimension(group: Group, model: nn.Module, example: Example) -> Group:
+def with_dimension(
+    group: Group, model: nn.Module, example: Example, sound: bool = True
+) -> Group:
     """The group with a count of its rescalings by linear algebra alone beside it.
 
-    Buffers are held fixed: what is counted moves parameters only.
+    Buffers are held fixed: what is counted moves parameters only. Derivatives that are
+    not `sound` decide nothing.
     """
     given = example.map(_double)
     with isolated(device_of(model)):
@@ -123,6 +126,11 @@ def with_dimension(group: Group, model: nn.Module, example: Example) -> Group:
             for up_to_eps in (False, True)
         )
         counted = numerical_dimension(outputs, params, chosen, exact, approximate)
+    if not sound:
+        reason = (
+            "since its derivatives were taken as given, and need not be those of it"
+        )
+        counted = replace(counted, counted=None, reason=reason)
     if group.branches and counted.missed:
         reason = (
             f"since numbers decide what is computed in '{group.branches[0]}': "

@@ -5,10 +5,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.small_nets import convnet, mlp, normal
-from torch import nn
+from torch import Tensor, nn
 
+import flatgauge as fg
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.maps.branch import Branches, split_branches
+from flatgauge.symmetry.maps.branch import (
+    Branches,
+    split_branches,
+    split_layer,
+    splittable,
+)
+from flatgauge.twins import families
 
 shares = st.floats(0, 1, exclude_min=True)
 
@@ -73,3 +80,48 @@ def test_what_does_not_exist_is_refused():
     mixed = nn.Sequential(nn.Linear(2, 3), nn.Softmax(dim=1), nn.Linear(3, 1))
     with pytest.raises(SymmetryError, match="Softmax"):
         split_branches(mixed, 0, 0.5)
+
+
+class Gated(nn.Module):
+    """No chain: two layers of one input, of which one asks for its weight's type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = (nn.Linear(3, 3) for _ in range(3))
+        self.tied = nn.Linear(3, 3, bias=False)
+        self.tied.weight = self.up.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.sigmoid(self.gate(x)) * self.up(x)
+        return self.tied(self.down(h.to(self.down.weight.dtype)))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_a_layer_of_any_network_is_split(share):
+    torch.manual_seed(9)
+    model, x = Gated().double(), normal(6, 3, seed=10)
+    assert sorted(splittable(model)) == ["down", "gate"]
+    twin = split_layer(model, "gate", share)
+    assert {"gate.first.weight", "gate.second.bias"} <= set(twin.state_dict())
+    torch.testing.assert_close(twin(x), model(x), rtol=1e-12, atol=1e-12)
+    for path in ("up", "nothing"):
+        with pytest.raises(SymmetryError, match="splittable"):
+            split_layer(model, path, share)
+
+
+def test_twins_of_any_network_are_split_where_nobody_looks_into_the_layer():
+    torch.manual_seed(11)
+    objective = fg.Objective(
+        Gated().double(), (normal(6, 3, seed=12), torch.arange(6) % 3)
+    )
+    (family,) = (one for one in families(objective) if one.kind == "branch-split")
+    twin = family.twin(seed=2)
+    assert twin.holds
+    assert "gate.first.weight" in twin.objective.parameters
+    for name, claimed in (("normalized-sharpness", True), ("hessian-trace", False)):
+        one, other = (
+            fg.measure(o, f"{name}")[name].value for o in (objective, twin.objective)
+        )
+        assert one is not None
+        assert other is not None
+        assert (abs(other / one - 1) < 1e-9) == claimed

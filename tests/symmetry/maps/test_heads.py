@@ -17,12 +17,34 @@ from flatgauge.symmetry.maps.heads import heads_mixed_at_random, mix_heads
 from flatgauge.twins import families
 
 
+def partly_rotated(x: Tensor) -> Tensor:
+    """The first and the last of three coordinates turned by positions, as rotary does."""
+    angles = torch.arange(x.shape[-2])[:, None].to(x)
+    first, rest, last = x[..., :1], x[..., 1:2], x[..., 2:]
+    return torch.cat(
+        [
+            first * angles.cos() - last * angles.sin(),
+            rest,
+            last * angles.cos() + first * angles.sin(),
+        ],
+        -1,
+    )
+
+
 class Heads(nn.Module):
     """Four query heads of size 3 that share `groups` key-value heads."""
 
-    def __init__(self, groups: int = 4, rotary: bool = False, out: bool = True) -> None:
+    def __init__(
+        self,
+        groups: int = 4,
+        rotary: bool = False,
+        out: bool = True,
+        partly: bool = False,
+        by_hand: bool = False,
+    ) -> None:
         super().__init__()
-        self.groups, self.rotary = groups, rotary
+        self.groups, self.rotary, self.partly = groups, rotary, partly
+        self.by_hand = by_hand
         self.query = nn.Linear(5, 12)
         self.key, self.value = (nn.Linear(5, 3 * groups) for _ in range(2))
         self.out = nn.Linear(12, 3) if out else None
@@ -37,12 +59,17 @@ class Heads(nn.Module):
             query, key = (
                 t * steps.cos() + t.roll(1, -1) * steps.sin() for t in (query, key)
             )
+        elif self.partly:
+            query, key = (partly_rotated(t) for t in (query, key))
         if self.groups < 4:
             key, value = (
                 t[:, :, None].expand(-1, -1, 4 // self.groups, -1, -1).flatten(1, 2)
                 for t in (key, value)
             )
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        if self.by_hand:
+            mixed = (query @ key.mT).softmax(-1) @ value
+        else:
+            mixed = nn.functional.scaled_dot_product_attention(query, key, value)
         mixed = mixed.transpose(1, 2).flatten(2)
         return mixed.mean(1) if self.out is None else self.out(mixed).mean(1)
 
@@ -80,18 +107,37 @@ class SharedKeys(Heads):
         return mixed.transpose(1, 2).flatten(2).mean(1) + self.key(x).relu().mean(1)
 
 
+class KeysAreValues(Heads):
+    """What the keys are multiplied by is seen in the values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key = (
+            made.unflatten(-1, (-1, 3)).transpose(1, 2)
+            for made in (self.query(x), self.key(x))
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, key)
+        return self.out(mixed.transpose(1, 2).flatten(2)).mean(1)
+
+
 # Network, width of the inputs, and (matrices, size) of query-key and of value-output.
 CASES = {
     "separate": (Heads, 5, [(4, 3), (4, 3)]),
     "grouped": (lambda: Heads(groups=2), 5, [(2, 3), (2, 3)]),
     "one key-value head": (lambda: Heads(groups=1), 5, [(1, 3), (1, 3)]),
-    # What mixes coordinates by position leaves value and output.
-    "rotary": (lambda: Heads(groups=2, rotary=True), 5, [(2, 3)]),
+    "rotary": (lambda: Heads(groups=2, rotary=True), 5, [(2, 3), (2, 3)]),
+    "rotary in part": (lambda: Heads(groups=2, partly=True), 5, [(2, 3), (2, 3)]),
+    "by hand": (lambda: Heads(by_hand=True), 5, [(4, 3), (4, 3)]),
+    "by hand, rotary": (
+        lambda: Heads(groups=2, partly=True, by_hand=True),
+        5,
+        [(2, 3), (2, 3)],
+    ),
     # What is read by no linear map leaves query and key.
     "no output": (lambda: Heads(out=False), 5, [(4, 3)]),
     "shared": (SharedKeys, 5, []),
+    "keys are values": (KeysAreValues, 5, []),
     "fused": (Fused, 4, [(2, 2), (2, 2)]),
-    "fused, rotary": (lambda: Fused(rotary=True), 4, [(2, 2)]),
+    "fused, rotary": (lambda: Fused(rotary=True), 4, [(2, 2), (2, 2)]),
     "torch": (lambda: Attend(bias=True), 4, [(2, 2), (2, 2)]),
 }
 
@@ -127,6 +173,20 @@ def test_matrices_that_do_not_fit():
         mix_heads(tensors, heads, random_gl(3, 3, seed=0))
     with pytest.raises(SymmetryError, match="singular"):
         mix_heads(tensors, heads, torch.ones(4, 3, 3).double())
+
+
+def test_what_commutes_with_rotations():
+    _, _, (heads, _), tensors, _ = prepared("rotary in part")
+    pair, rest = heads.allowed
+    assert pair.places.tolist() == [0, 2]
+    assert len(pair.basis) == 2  # a scale and an angle
+    assert rest.places.tolist() == [1]
+    assert rest.basis is None
+    with pytest.raises(SymmetryError, match="commute"):
+        mix_heads(tensors, heads, random_gl(2, 3, seed=0))
+    turn = torch.eye(3).double()
+    turn[0, 2], turn[2, 0] = -0.5, 0.5
+    mix_heads(tensors, heads, turn.expand(2, 3, 3))
 
 
 def test_its_twins_move_what_does_not_claim_it():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from flatgauge.errors import SymmetryError
-from flatgauge.symmetry.maps.chain import Chain, modules_in_order
+from flatgauge.symmetry.maps.chain import LAYERS, Chain, modules_in_order
 
 
 @final
@@ -56,11 +57,7 @@ def split_branches(model: nn.Module, layer: int, share: float) -> nn.Module:
         raise SymmetryError(
             f"there is no layer {layer}: the chain has {len(chain)}, counted from 0."
         )
-    if not 0 < share <= 1:
-        raise SymmetryError(
-            f"the first branch cannot take the share {share}: give one above 0 and at "
-            "most 1, because the activations are homogeneous for positive factors only."
-        )
+    _check_share(share)
     twin = copy.deepcopy(model)
     modules = list(modules_in_order(twin, ""))
     paths = [path for path, _ in modules]
@@ -72,15 +69,73 @@ def split_branches(model: nn.Module, layer: int, share: float) -> nn.Module:
         activation = copy.deepcopy(following[1])
         activation.inplace = False
         twin.set_submodule(following[0], nn.Identity())
-    branches = Branches(
-        _scaled(modules[place][1], share),
-        _scaled(modules[place][1], 1 - share),
-        activation,
+    return _replaced(twin, path, share, activation)
+
+
+def splittable(model: nn.Module) -> list[str]:
+    """The linear layers and convolutions of any model whose tensors are theirs alone.
+
+    Returns:
+        Their paths, the smallest first.
+    """
+    owners = Counter(
+        id(parameter)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
     )
+    found = {
+        path: sum(p.numel() for p in module.parameters())
+        for path, module in model.named_modules()
+        if type(module) in LAYERS
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        and set(dict(module.named_parameters())) <= {"weight", "bias"}
+        and module._parameters.get("weight") is not None
+        and all(owners[id(p)] == 1 for p in module.parameters())
+    }
+    return sorted(found, key=lambda path: found[path])
+
+
+def split_layer(model: nn.Module, path: str, share: float) -> nn.Module:
+    r"""Replace a linear layer of any model by two that add up to it.
+
+    $$W x + b = (c W x + c b) + ((1-c) W x + (1-c) b), \qquad 0 < c \le 1$$
+
+    Args:
+        model: any model, which is not changed.
+        path: of a layer that `splittable` names.
+        share: c, the share of the first branch.
+
+    Raises:
+        SymmetryError: if the layer cannot be split, or c is not in (0, 1].
+    """
+    if path not in splittable(model):
+        raise SymmetryError(
+            f"'{path}' is no linear layer with tensors of its own: choose a path that "
+            "splittable(model) names."
+        )
+    _check_share(share)
+    return _replaced(copy.deepcopy(model), path, share, nn.Identity())
+
+
+def _replaced(
+    twin: nn.Module, path: str, share: float, activation: nn.Module
+) -> nn.Module:
+    """With two branches in the place of a layer."""
+    layer = twin.get_submodule(path)
+    branches = Branches(_scaled(layer, share), _scaled(layer, 1 - share), activation)
     if not path:
         return branches
     twin.set_submodule(path, branches)
     return twin
+
+
+def _check_share(share: float) -> None:
+    if not 0 < share <= 1:
+        raise SymmetryError(
+            f"the first branch cannot take the share {share}: give one above 0 and at "
+            "most 1, because the activations are homogeneous for positive factors only."
+        )
 
 
 def _scaled(module: nn.Module, factor: float) -> nn.Module:

@@ -37,6 +37,17 @@ def random_gl(
     return (left * (spread * logs).exp()) @ right
 
 
+def random_orthogonal(size: int, seed: int) -> Float[Tensor, "size size"]:
+    """A random orthogonal matrix, uniform over the group.
+
+    Args:
+        size: its number of rows.
+        seed: of the draw.
+    """
+    drawn = torch.randn(1, size, size, generator=generator(seed), dtype=torch.float64)
+    return _orthogonal(drawn)[0]
+
+
 def random_rotary(
     count: int, size: int, seed: int, pairing: Rotary, spread: float = 0.5
 ) -> Float[Tensor, "count size size"]:

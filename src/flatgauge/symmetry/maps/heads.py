@@ -10,6 +10,11 @@ from torch import Tensor
 
 from flatgauge.errors import SymmetryError
 from flatgauge.shapes import Float
+from flatgauge.symmetry.maps.commutant import (
+    CommutingBlock,
+    belongs,
+    random_commuting,
+)
 from flatgauge.symmetry.maps.head_matrices import random_gl
 
 
@@ -40,11 +45,14 @@ class HeadMatrices:
         blocks: the tensors of both sides.
         count: the number of matrices.
         size: their number of rows.
+        allowed: what the matrices are made of, where something turns the coordinates of
+            a head on the way; None if any invertible matrix will do.
     """
 
     blocks: tuple[HeadBlock, ...]
     count: int
     size: int
+    allowed: tuple[CommutingBlock, ...] | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -72,6 +80,11 @@ def mix_heads(
             f"matrices of shape {tuple(matrices.shape)} were given for {heads.count} "
             f"groups of heads of size {heads.size}: give one for each."
         )
+    if heads.allowed is not None and not belongs(matrices, heads.allowed):
+        raise SymmetryError(
+            "positions turn the coordinates of these heads, and a matrix does not commute "
+            "with that: draw them with heads_mixed_at_random."
+        )
     if not bool((torch.linalg.cond(matrices) < 1e12).all()):
         raise SymmetryError(
             "a matrix is singular or nearly so: draw them with random_gl."
@@ -91,5 +104,9 @@ def mix_heads(
 def heads_mixed_at_random(
     tensors: Mapping[str, Tensor], heads: HeadMatrices, seed: int, spread: float
 ) -> dict[str, Tensor]:
-    """`mix_heads` by random matrices with singular values in exp(±spread)."""
-    return mix_heads(tensors, heads, random_gl(heads.count, heads.size, seed, spread))
+    """`mix_heads` by random matrices with singular values in exp(±spread), or about that."""
+    if heads.allowed is None:
+        drawn = random_gl(heads.count, heads.size, seed, spread)
+    else:
+        drawn = random_commuting(heads.count, heads.size, heads.allowed, seed, spread)
+    return mix_heads(tensors, heads, drawn)
