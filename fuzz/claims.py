@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import flatgauge as fg
-from flatgauge.run import claims_of
+from flatgauge.measures.registry import claims_of
 from fuzz.draw import Draw
 from fuzz.judge import REFUSED, RIGHT, WRONG, Finding, again, near, spread_of
 from fuzz.networks import Generated

@@ -18,8 +18,8 @@ from support.cases import CASES, Attention, Case, _normal, mlp
 from torch import nn
 
 import flatgauge as fg
+from flatgauge.measures.registry import claims_of
 from flatgauge.results import Measurement, Status
-from flatgauge.run import claims_of
 from flatgauge.twins import families
 
 

@@ -8,7 +8,7 @@ from support.models import VisionTransformer, images
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.run import claims_of
+from flatgauge.measures.registry import claims_of
 from flatgauge.symmetry.shifts import absorbed_shifts
 from flatgauge.twins import families
 
