@@ -84,9 +84,13 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     units_of = ravel({n: _typical(t).expand_as(t) for n, t in space.items()})
     diagonal = torch.zeros_like(flat)
     largest = plain(flat).new_tensor(abs(hessian.objective.value()))
+    matrix = hessian.as_matrix(instead_of=count)
     for start in range(0, count, UNITS_TOGETHER):
         units = unit_columns(space, start, min(start + UNITS_TOGETHER, count))
-        columns = hessian.multiply_flat(units)
+        if matrix is None:
+            columns = hessian.multiply_flat(units)
+        else:
+            columns = matrix[:, start : start + UNITS_TOGETHER]
         diagonal += plain(units * columns).sum(1)
         own = added(plain(units_of) @ plain(units), units)
         scaled = columns * units_of[:, None] * own
