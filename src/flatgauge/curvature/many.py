@@ -28,13 +28,14 @@ from flatgauge.vectors import (
     graph_nodes,
     size,
     unit_columns,
-    unravel,
 )
 
-# Entries that one backward may write, for all vectors together: more leave the cache.
-AT_ONCE, MOST = 2**22, 128
-# Entries that a node of a graph writes in the time that it takes to be called.
-A_CALL = 10_000.0
+# Entries that one backward may write, for all vectors together: more leave the cache; and
+# the fewest and most vectors.
+AT_ONCE, LEAST, MOST = 2**22, 16, 128
+# Entries that a node of a graph writes in the time that it takes to be called, and how
+# much longer it takes to be called for several vectors.
+A_CALL, BATCHED = 10_000.0, 3.0
 # The share of a graph that the upper triangle of a matrix goes through, on average.
 TRIANGLE = 0.6
 
@@ -79,46 +80,40 @@ class ManyProducts:
 
     def matrix(self) -> Tensor:
         """All of it: for rows of one tensor, columns of this one and of later ones."""
-        sizes = [tensor.numel() for tensor in self.point.values()]
-        begins = list(itertools.accumulate(sizes, initial=0))
-        count = begins.pop()
+        tensors = self.point.items()
+        ends = itertools.accumulate(tensor.numel() for tensor in self.point.values())
+        places = dict(zip(self.point, ends, strict=True))
+        count = size(self.point)
         found = next(iter(self.point.values())).new_zeros(count, count)
         for start in range(0, count, self.together):
             deadline.check()
             stop = min(start + self.together, count)
-            later = {
-                name: tensor
-                for (name, tensor), begin in zip(
-                    self.point.items(), begins, strict=True
-                )
-                if begin + tensor.numel() > start
-            }
+            later = {n: t for n, t in tensors if places[n] > start}
             offset = count - size(later)
-            met = dict(
-                item
-                for item, begin in zip(
-                    later.items(), begins[-len(later) :], strict=True
-                )
-                if begin < stop
-            )
-            units = unit_columns(met, start - offset, stop - offset).unbind(1)
-            images = self(stacked([unravel(unit, met) for unit in units]), later)
-            rows = [image.flatten(1) for image in images.values()]
-            found[start:stop, offset:] = torch.cat(rows, dim=1)
-        return found.triu() + found.triu(1).mT
+            met = {n: t for n, t in later.items() if places[n] - t.numel() < stop}
+            units = unit_columns(met, start - offset, stop - offset).mT
+            parts = units.split([tensor.numel() for tensor in met.values()], dim=1)
+            vectors = {
+                name: part.reshape(-1, *tensor.shape)
+                for (name, tensor), part in zip(met.items(), parts, strict=True)
+            }
+            images = self(vectors, later)
+            rows = torch.cat([one.flatten(1) for one in images.values()], dim=1)
+            found[start:stop, offset:] = rows
+            found[offset:, start:stop] = rows.mT
+        return found
 
     @cached_property
     def together(self) -> int:
         """The vectors of one backward."""
-        return max(1, min(AT_ONCE // max(self._work[1], 1), MOST))
+        return min(max(AT_ONCE // max(self._work[1], 1), LEAST), MOST)
 
     def price(self) -> float:
         """The matrix in single products: nodes are called, and entries written."""
         calls, entries = self._work
         count = size(self.point)
-        one = A_CALL * calls + entries
-        passes = math.ceil(count / self.together)
-        return TRIANGLE * (passes * A_CALL * calls + count * entries) / one
+        one, passes = A_CALL * calls + entries, math.ceil(count / self.together)
+        return TRIANGLE * (passes * BATCHED * A_CALL * calls + count * entries) / one
 
     @cached_property
     def _work(self) -> tuple[int, int]:

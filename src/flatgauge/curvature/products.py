@@ -21,6 +21,7 @@ from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
+from flatgauge.curvature.routes.double_backward import GradientGraph
 from flatgauge.curvature.samples import sample_length, take_samples
 from flatgauge.data import Batch, samples_in
 from flatgauge.errors import LossError, OptionError, OutOfMemoryError
@@ -213,7 +214,6 @@ class Products:
 
     def price(self) -> float:
         """What that costs, in single products; infinite where it cannot be done at once."""
-
         objective = self.plan.objective
         if objective.device.type != "cpu" or objective.sharded:
             return math.inf
@@ -221,7 +221,9 @@ class Products:
             first = next(self._each(), None)
             if first is None:
                 return 0.0
-            many = getattr(first, "at_once", None) if self._small else None
+            if not self._small or not isinstance(first, GradientGraph):
+                return math.inf
+            many = first.at_once
             space = objective.parameters
             fits = COPIES * own_bytes(space) * size(space) <= self._room
             return many.price() if many is not None and fits else math.inf
@@ -259,7 +261,8 @@ class Products:
 
     def _images(self, product: Product, vectors: list[Params]) -> list[Params]:
         alike = all(one.keys() == vectors[0].keys() for one in vectors)
-        if self._small and len(vectors) > 1 and alike and hasattr(product, "many"):
+        several = self._small and len(vectors) > 1 and alike
+        if several and isinstance(product, GradientGraph):
             return product.many(vectors)
         return [product(vector) for vector in vectors]
 

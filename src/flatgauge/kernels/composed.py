@@ -66,7 +66,7 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """In training, running statistics stay as they are: they are put back in any case."""
+    """Running statistics are not updated: they are put back in any case."""
     if _mixed(input, weight, bias):
         settings = training, momentum, eps
         return F.batch_norm(input, running_mean, running_var, weight, bias, *settings)
@@ -102,7 +102,7 @@ def _mixed(*given: Tensor | None) -> bool:
 
 
 def _convolution(func: Any) -> Callable[..., Tensor]:
-    """x * w as a product of matrices: windows of x, picked by their places, times w."""
+    """Convolutions as products of matrices: windows, picked by their places, times w."""
     dimension = CONVOLUTIONS[func]
 
     def convolve(

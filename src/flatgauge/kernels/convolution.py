@@ -61,6 +61,7 @@ def is_transformed(*tensors: Tensor) -> bool:
 
 
 def each_way(value: int | Sequence[int], dimension: int) -> list[int]:
+    """What is given for all axes of an image, or for each of them, for each."""
     values = [value] if isinstance(value, int) else list(value)
     return values * dimension if len(values) == 1 else values
 
