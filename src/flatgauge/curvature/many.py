@@ -15,7 +15,7 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.curvature.agreement import is_same_product
 from flatgauge.curvature.operator import Product
-from flatgauge.curvature.own_precision import own_precision
+from flatgauge.curvature.own_precision import coarsest
 from flatgauge.data import Batch
 from flatgauge.errors import FlatgaugeError
 from flatgauge.kernels.composed import Composed
@@ -144,9 +144,9 @@ def many_products(
         found = unstacked(made(stacked(tried), point))
     except (RuntimeError, FlatgaugeError):
         return None
-    coarsest = own_precision(objective)
+    precision = coarsest(slopes.values(), objective.dtype)
     right = all(
-        is_same_product(image, truth(vector), coarsest)
+        is_same_product(image, truth(vector), precision)
         for image, vector in zip(found, tried, strict=True)
     )
     return made if right else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, final
 
 import torch
@@ -127,11 +128,11 @@ class CurvatureOperator(SymmetricOperator):
             self._takes_parts = bool(self.ranks.least(int(own)))
         return self._takes_parts
 
-    def as_matrix(self, instead_of: float) -> Tensor | None:
-        """A itself, if it takes no more than so many products; what follows reads it."""
+    def as_matrix(self, instead_of: float | int) -> Tensor | None:
+        """A itself, if it takes less than so many products; what follows reads it."""
         if self._matrix is None:
             made = self._planned()
-            if self.ranks.least(int(made.price() <= instead_of)):
+            if self.ranks.least(int(made.price() < instead_of)):
                 self._matrix = made.matrix()
                 self.products += self.dimension
         return self._matrix
@@ -215,18 +216,18 @@ class Products:
     def price(self) -> float:
         """What that costs, in single products; infinite where it cannot be done at once."""
         objective = self.plan.objective
-        if objective.device.type != "cpu" or objective.sharded:
+        if not objective.batch_count:
+            return 0.0
+        space = objective.parameters
+        fits = COPIES * own_bytes(space) * size(space) <= self._room
+        if objective.device.type != "cpu" or objective.sharded or not fits:
             return math.inf
-        with objective.isolated():
-            first = next(self._each(), None)
-            if first is None:
-                return 0.0
-            if not self._small or not isinstance(first, GradientGraph):
-                return math.inf
-            many = first.at_once
-            space = objective.parameters
-            fits = COPIES * own_bytes(space) * size(space) <= self._room
-            return many.price() if many is not None and fits else math.inf
+        # What does not fit says so when it is multiplied.
+        with suppress(torch.OutOfMemoryError, OutOfMemoryError), objective.isolated():
+            first = next(self._each())
+            if self._small and isinstance(first, GradientGraph) and first.at_once:
+                return first.at_once.price()
+        return math.inf
 
     def _total(self, images: Images) -> list[Params]:
         return self.plan.objective.total(lambda: self._own(images))

@@ -24,7 +24,8 @@ class Composed(TorchFunctionMode):
     """Takes composed operations in place of torch's while it is open."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        return COMPOSED.get(func, func)(*args, **(kwargs or {}))
+        found = COMPOSED.get(func)
+        return (func if found is None else found)(*args, **(kwargs or {}))
 
 
 def _layer_norm(
