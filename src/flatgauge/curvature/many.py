@@ -108,6 +108,17 @@ class ManyProducts:
         """The vectors of one backward."""
         return min(max(AT_ONCE // max(self._work[1], 1), LEAST), MOST)
 
+    @cached_property
+    def seconds(self) -> float:
+        """Of the matrix, by those of a group of its rows."""
+        count, random = size(self.point), generator(1)
+        some = min(count, self.together)
+        vectors = stacked([gaussian(self.point, random) for _ in range(some)])
+        started = deadline.clock()
+        self(vectors, self.point)
+        passes = math.ceil(count / self.together)
+        return (TRIANGLE if passes > 1 else 1) * passes * (deadline.clock() - started)
+
     def price(self) -> float:
         """The matrix in single products: nodes are called, and entries written."""
         calls, entries = self._work

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
+from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
@@ -128,14 +129,23 @@ class CurvatureOperator(SymmetricOperator):
             self._takes_parts = bool(self.ranks.least(int(own)))
         return self._takes_parts
 
-    def as_matrix(self, instead_of: float | int) -> Tensor | None:
+    def as_matrix(self, instead_of: int) -> Tensor | None:
         """A itself, if it takes less than so many products; what follows reads it."""
-        if self._matrix is None:
-            made = self._planned()
-            if self.ranks.least(int(made.price() < instead_of)):
-                self._matrix = made.matrix()
-                self.products += self.dimension
+        if self._matrix is None and self._pays(instead_of):
+            self._matrix = self._planned().matrix()
+            self.products += self.dimension
         return self._matrix
+
+    def matrix_seconds(self, instead_of: int) -> float | None:
+        """About what that will take; None where it is not made."""
+        if self._matrix is not None:
+            return 0.0
+        if not self._pays(instead_of):
+            return None
+        return self.ranks.agreed(self._planned().matrix_seconds())
+
+    def _pays(self, instead_of: int) -> bool:
+        return bool(self.ranks.least(int(self._planned().price() < instead_of)))
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if self._matrix is None:
@@ -218,16 +228,30 @@ class Products:
         objective = self.plan.objective
         if not objective.batch_count:
             return 0.0
+        many = self._at_once()
+        return math.inf if many is None else many.price()
+
+    def matrix_seconds(self) -> float:
+        """What it costs, by a part of it on the first batch."""
+        objective = self.plan.objective
+        with objective.isolated():
+            many = self._at_once()
+            seconds = 0.0 if many is None else many.seconds
+        return seconds * objective.sample_count / max(objective.batch_sizes[0], 1)
+
+    def _at_once(self) -> ManyProducts | None:
+        """The products of the first batch, if they can be done at once."""
+        objective = self.plan.objective
         space = objective.parameters
         fits = COPIES * own_bytes(space) * size(space) <= self._room
         if objective.device.type != "cpu" or objective.sharded or not fits:
-            return math.inf
+            return None
         # What does not fit says so when it is multiplied.
         with suppress(torch.OutOfMemoryError, OutOfMemoryError), objective.isolated():
-            first = next(self._each())
-            if self._small and isinstance(first, GradientGraph) and first.at_once:
-                return first.at_once.price()
-        return math.inf
+            first = next(self._each(), None)
+            if self._small and isinstance(first, GradientGraph):
+                return first.at_once
+        return None
 
     def _total(self, images: Images) -> list[Params]:
         return self.plan.objective.total(lambda: self._own(images))
