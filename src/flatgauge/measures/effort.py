@@ -38,6 +38,8 @@ ROW = 1.3
 LOOK = 2.0
 # Matrices times their transposes that a convex problem takes, by how it is solved.
 BALANCING, FINE_BALANCING = 6.0, 10.0
+# Operations in float64 that a product of matrices does in a second.
+OPERATIONS = 4e10
 # Gradients and products are timed until this many seconds have gone by, up to so often.
 TIMED, MOST_TIMED = 0.02, 5
 
@@ -214,14 +216,12 @@ def _drawn(work: Workbench, seconds: float) -> float:
 
 
 def _transposes(work: Workbench) -> float:
-    """The gradients that all matrices times their transposes take, by operations.
+    """The gradients that all matrices times their transposes take.
 
-    A matrix of m rows and n columns, m ≥ n, takes 2 m n² in float64, which counts
-    twice; a gradient takes 6 for each parameter and row.
+    A matrix of m rows and n columns, m ≥ n, takes 2 m n² operations in float64.
     """
     tensors = [t for t in work.objective.parameters.values() if t.ndim > 1]
     products = sum(
         t.numel() * min(len(t), t.numel() // max(len(t), 1)) for t in tensors
     )
-    rows = size(work.objective.parameters) * work.objective.sample_count
-    return 4 * products / max(6 * rows, 1)
+    return 2 * products / OPERATIONS / gradient_seconds(work.objective)
