@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ AT_ONCE, LEAST, MOST = 2**22, 16, 128
 # Entries that a node of a graph writes in the time that it takes to be called, and how
 # much longer it takes to be called for several vectors.
 A_CALL, BATCHED = 10_000.0, 3.0
-# Passes of which two are made to see what they take.
+# Passes of which three are made to see what they take.
 AGAIN = 16
 # The share of a graph that the upper triangle of a matrix goes through, on average.
 TRIANGLE = 0.6
@@ -81,49 +82,52 @@ class ManyProducts:
         return dict(zip(leaves, (one.detach() for one in found), strict=True))
 
     def matrix(self) -> Tensor:
-        """All of it: for rows of one tensor, columns of this one and of later ones."""
-        tensors = self.point.items()
-        ends = itertools.accumulate(tensor.numel() for tensor in self.point.values())
-        places = dict(zip(self.point, ends, strict=True))
+        """All of it, by its upper triangle."""
         count = size(self.point)
         found = next(iter(self.point.values())).new_zeros(count, count)
         for start in range(0, count, self.together):
             deadline.check()
-            stop = min(start + self.together, count)
-            later = {n: t for n, t in tensors if places[n] > start}
-            offset = count - size(later)
-            met = {n: t for n, t in later.items() if places[n] - t.numel() < stop}
-            units = unit_columns(met, start - offset, stop - offset).mT
-            parts = units.split([tensor.numel() for tensor in met.values()], dim=1)
-            vectors = {
-                name: part.reshape(-1, *tensor.shape)
-                for (name, tensor), part in zip(met.items(), parts, strict=True)
-            }
-            images = self(vectors, later)
-            rows = torch.cat([one.flatten(1) for one in images.values()], dim=1)
+            rows = self._rows(start)
+            stop, offset = start + len(rows), count - rows.shape[1]
             found[start:stop, offset:] = rows
             found[offset:, start:stop] = rows.mT
         return found
+
+    def _rows(self, start: int) -> Tensor:
+        """As many rows as are done at once, in columns of their tensors and later ones."""
+        count, tensors = size(self.point), self.point.items()
+        stop = min(start + self.together, count)
+        ends = itertools.accumulate(tensor.numel() for tensor in self.point.values())
+        places = dict(zip(self.point, ends, strict=True))
+        later = {name: t for name, t in tensors if places[name] > start}
+        offset = count - size(later)
+        met = {name: t for name, t in later.items() if places[name] - t.numel() < stop}
+        units = unit_columns(met, start - offset, stop - offset).mT
+        parts = units.split([tensor.numel() for tensor in met.values()], dim=1)
+        vectors = {
+            name: part.reshape(-1, *tensor.shape)
+            for (name, tensor), part in zip(met.items(), parts, strict=True)
+        }
+        images = self(vectors, later).values()
+        return torch.cat([one.flatten(1) for one in images], dim=1)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of the matrix, by those of some of its rows."""
+        count = size(self.point)
+        passes = math.ceil(count / self.together)
+        taken = []
+        # The first time takes memory from the system, too.
+        for place in (0.5, 0.25, 0.75)[: 3 if passes >= AGAIN else 1]:
+            started = deadline.clock()
+            self._rows(int(place * count))
+            taken.append(deadline.clock() - started)
+        return passes * statistics.mean(taken[1:] or taken)
 
     @cached_property
     def together(self) -> int:
         """The vectors of one backward."""
         return min(max(AT_ONCE // max(self._work[1], 1), LEAST), MOST)
-
-    @cached_property
-    def seconds(self) -> float:
-        """Of the matrix, by those of a group of its rows."""
-        count, random = size(self.point), generator(1)
-        some = min(count, self.together)
-        vectors = stacked([gaussian(self.point, random) for _ in range(some)])
-        passes = math.ceil(count / self.together)
-        taken = math.inf
-        # The first time takes memory from the system, too.
-        for _ in range(2 if passes >= AGAIN else 1):
-            started = deadline.clock()
-            self(vectors, self.point)
-            taken = min(taken, deadline.clock() - started)
-        return (TRIANGLE if passes > 1 else 1) * passes * taken
 
     def price(self) -> float:
         """The matrix in single products: nodes are called, and entries written."""

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -219,6 +220,7 @@ class Products:
             return [{"A": product.matrix()}]
 
         found = self._total(own)[0]["A"]
+        self.plan = replace(self.plan, reason="all of it is kept as a matrix")
         self._kept.clear()
         self._complete = False
         return found
