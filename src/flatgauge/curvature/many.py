@@ -136,6 +136,11 @@ class ManyProducts:
         one, passes = A_CALL * calls + entries, math.ceil(count / self.together)
         return TRIANGLE * (passes * BATCHED * A_CALL * calls + count * entries) / one
 
+    def reads(self) -> bool:
+        """Whether a product with the matrix takes less than one through the graph."""
+        calls, entries = self._work
+        return size(self.point) ** 2 <= A_CALL * calls + entries
+
     @cached_property
     def _work(self) -> tuple[int, int]:
         """The nodes of the graph, and the entries that one vector makes them write."""

@@ -131,11 +131,17 @@ class CurvatureOperator(SymmetricOperator):
         return self._takes_parts
 
     def as_matrix(self, instead_of: int) -> Tensor | None:
-        """A itself, if it takes less than so many products; what follows reads it."""
-        if self._matrix is None and self._pays(instead_of):
-            self._matrix = self._planned().matrix()
-            self.products += self.dimension
-        return self._matrix
+        """A itself, if it takes less than so many products.
+
+        Later products read it, where that takes less than they would.
+        """
+        if self._matrix is not None or not self._pays(instead_of):
+            return self._matrix
+        keeps = self.ranks.least(int(self._planned().reads()))
+        matrix = self._planned().matrix()
+        self.products += self.dimension
+        self._matrix = matrix if keeps else None
+        return matrix
 
     def matrix_seconds(self, instead_of: int) -> float | None:
         """About what that will take; None where it is not made."""
@@ -232,6 +238,11 @@ class Products:
             return 0.0
         many = self._at_once()
         return math.inf if many is None else many.price()
+
+    def reads(self) -> bool:
+        """Whether a product with the matrix takes less than one with the batches."""
+        many = self._at_once()
+        return many is None or many.reads()
 
     def matrix_seconds(self) -> float:
         """What it costs, by a part of it on the first batch."""
