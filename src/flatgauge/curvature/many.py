@@ -77,8 +77,9 @@ class ManyProducts:
         with warnings.catch_warnings():
             # Of operations that are done one by one.
             warnings.simplefilter("ignore")
-            batched = torch.func.vmap(images, chunk_size=self.together)
-            found = batched(tuple(vectors[name] for name in pulled))
+            slopes = tuple(vectors[name] for name in pulled)
+            some = self.together if len(slopes[0]) > self.together else None
+            found = torch.func.vmap(images, chunk_size=some)(slopes)
         return dict(zip(leaves, (one.detach() for one in found), strict=True))
 
     def matrix(self) -> Tensor:
