@@ -137,8 +137,9 @@ class CurvatureOperator(SymmetricOperator):
         """
         if self._matrix is not None or not self._pays(instead_of):
             return self._matrix
-        keeps = self.ranks.least(int(self._planned().reads()))
-        matrix = self._planned().matrix()
+        made = self._planned()
+        keeps = self.ranks.least(int(self.ranks.together(made.reads)))
+        matrix = made.matrix()
         self.products += self.dimension
         self._matrix = matrix if keeps else None
         return matrix
@@ -149,10 +150,11 @@ class CurvatureOperator(SymmetricOperator):
             return 0.0
         if not self._pays(instead_of):
             return None
-        return self.ranks.agreed(self._planned().matrix_seconds())
+        return self.ranks.agreed(self.ranks.together(self._planned().matrix_seconds))
 
     def _pays(self, instead_of: int) -> bool:
-        return bool(self.ranks.least(int(self._planned().price() < instead_of)))
+        price = self.ranks.together(self._planned().price)
+        return bool(self.ranks.least(int(price < instead_of)))
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if self._matrix is None:
@@ -233,8 +235,7 @@ class Products:
 
     def price(self) -> float:
         """What that costs, in single products; infinite where it cannot be done at once."""
-        objective = self.plan.objective
-        if not objective.batch_count:
+        if not self.plan.objective.batch_count:
             return 0.0
         many = self._at_once()
         return math.inf if many is None else many.price()

@@ -122,14 +122,14 @@ def _matrix(work: Workbench, objective: Objective, instead_of: int) -> Gradients
 def _product(work: Workbench) -> float:
     """The gradients of one product, timed where that takes little."""
     objective = work.objective
-    if not work.may_look or objective.device.type != "cpu" or objective.sharded:
+    alone = objective.ranks.count == 1
+    if not (work.may_look and alone and objective.device.type == "cpu"):
         return PRODUCT
     hessian = work.hessian(objective)
     vector = gaussian(objective.parameters, generator(0))
     # Which prepares others.
     _ = hessian @ vector
-    taken = objective.ranks.agreed(_fastest(lambda: hessian @ vector))
-    return taken / gradient_seconds(objective)
+    return _fastest(lambda: hessian @ vector) / gradient_seconds(objective)
 
 
 def of_sharpness(work: Workbench, options: Mapping[str, Any]) -> Gradients:
