@@ -117,6 +117,7 @@ CASES = [
     ("measure {net}:model {net}:batches --batch-size 2", "comes in batches already"),
     ("measure {net}:model {net}:data --json gone/a.json", "does not exist: make it"),
     ("measure {net}:model {net}:data --out .", "is a folder: name a file in it"),
+    ("measure {net}:model {net}:data --out a.pdf", "known: give it one of .csv, .htm"),
     ("measure {net}:model", "Missing argument"),
     ("measure {net}:model {net}:data --colour", "No such option"),
     ("meazure {net}:model {net}:data", "No such command"),

@@ -113,7 +113,8 @@ def test_no_network_is_flatter_than_itself():
     found = fg.compare({"64": sampled(), "16": sampled(batch_size=16)})
     values = found.comparison_rows[0].values
     assert values["64"] != values["16"]
-    assert not any(row.significant for row in found.comparison_rows)
+    assert not any(row.significant or row.flatter for row in found.comparison_rows)
+    assert str(found).count("- (within error)") == len(found.comparison_rows)
     assert found.unlike == found.disagreements == []
 
 
@@ -142,7 +143,7 @@ def test_logarithms_round_as_what_they_are_of():
 def test_it_says_in_words_what_was_compared():
     found = fg.compare([sampled(), sampled()], "hessian-trace")
     assert found.names == ["1", "2"]
-    assert found.text.startswith("Compared: '1', '2' by 1 measures on 64 samples (")
+    assert found.text.startswith("Compared: '1', '2' by 1 measure on 64 samples (")
     assert "cross-entropy, eval mode, float32" in found.text
     assert "rounding (1e-03 of the value)" in found.text
     assert found.text in str(found)
@@ -169,15 +170,27 @@ def test_what_was_not_measured_alike_is_named(what, other, words):
     assert unlike.decisive == (what != "precision")
     assert unlike.text in str(found)
     row = found.comparison_rows[0]
-    assert (row.flatter is None) == unlike.decisive
-    assert ("not measured alike)" in str(found)) == unlike.decisive
+    assert row.flatter is None
+    assert row.untold == ("not measured alike" if unlike.decisive else "within error")
+    assert f"- ({row.untold})" in str(found)
+    assert unlike.text in found.sentence()
     json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_a_surrogate_of_one_checkpoint_alone_gives_no_order():
     one = measurement("normalized-sharpness", 1.0, loss="cross-entropy")
     other = measurement("normalized-sharpness", 2.0, loss="normalized-cross-entropy")
-    assert _row("normalized-sharpness", {"a": one, "b": other}).flatter is None
+    row = _row("normalized-sharpness", {"a": one, "b": other})
+    assert (row.flatter, row.untold) == (None, "not measured alike")
+
+
+def test_a_sentence_for_a_paper_has_the_loss_of_both():
+    first = sampled()
+    second = first.at({n: 2.0 * t for n, t in first.parameters.items()})
+    said = fg.compare({"a": first, "b": second}, "hessian-trace").sentence()
+    for name, one in (("a", first), ("b", second)):
+        assert f"'{name}', Sequential (136 parameters, cross-entropy " in said
+        assert f"{one.value():.4g})" in said
 
 
 def test_stored_reports_are_compared_without_their_networks(tmp_path):

@@ -6,7 +6,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import flatgauge as fg
-from flatgauge.fingerprints import AT_ONCE, _row_sums, data_fingerprint
+from flatgauge.fingerprints import (
+    AT_ONCE,
+    _row_sums,
+    data_fingerprint,
+    parameters_fingerprint,
+)
 
 torch.manual_seed(0)
 X, Y = torch.randn(24, 5), torch.randint(0, 3, (24,))
@@ -69,3 +74,36 @@ def test_it_is_in_the_provenance():
     report = fg.measure(objective, "hessian-trace")
     assert report.provenance.data == data_fingerprint(objective)
     assert report.provenance.precision == "ieee"
+
+
+def weights(change=None, device="cpu") -> str:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(90, 100), nn.Linear(100, 3)).double()
+    if change is not None:
+        with torch.no_grad():
+            change(model)
+    x = torch.zeros(2, 90, dtype=torch.float64)
+    objective = fg.Objective(model, (x, torch.zeros(2).long()), device=device)
+    return parameters_fingerprint(objective)
+
+
+def test_a_bit_of_any_parameter_shows():
+    def last_bit(model):
+        entry = model[0].weight[99, 89]
+        entry.copy_(torch.nextafter(entry, torch.ones_like(entry)))
+
+    def swapped(model):
+        row = model[0].weight[:2].clone()
+        model[0].weight[:2] = row.flip(0)
+
+    def moved(model):
+        entries = model[0].weight.view(-1)[[0, 4096]].clone()
+        model[0].weight.view(-1)[[0, 4096]] = entries.flip(0)
+
+    assert len({weights(), *map(weights, (last_bit, swapped, moved))}) == 4
+    assert weights() == weights()
+
+
+@pytest.mark.gpu
+def test_weights_on_a_gpu_have_the_same():
+    assert weights(device="cuda") == weights()

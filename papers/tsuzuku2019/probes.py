@@ -115,7 +115,7 @@ def _gauss_newton(
             for batch in objective.batches():
                 point = objective.leaves()
                 rows = loss.rows(*objective.evaluate(point, batch))
-                plus, minus = loss.hessian_probe(rows, random)
+                plus, minus = next(loss.hessian_probes(rows, random))
                 total = add(total, _squared(rows.outputs, point, plus))
                 if minus is not None:
                     total = add(total, _squared(rows.outputs, point, minus), -1.0)

@@ -1,4 +1,4 @@
-"""Measure how flat a minimum is, in ways that reparametrization does not change.
+"""Measure how flat a minimum is, in ways that rescaling does not change.
 
 The public names are imported when they are first used, so that the command line can
 answer without waiting for torch.

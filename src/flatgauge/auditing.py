@@ -83,7 +83,7 @@ class Audit(Tabular):
     def sentence(self) -> str:
         """What was moved, on what and with what, as a paper says it."""
         return (
-            "How far each measure moves where the parameters change and the function does "
+            "How far each measure moves where the parameters change and the predictions do "
             f"not. {self.base.sentence()}"
         )
 

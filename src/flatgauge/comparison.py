@@ -11,28 +11,32 @@ from typing import Any
 from flatgauge.alike import Unlike, differences, in_common
 from flatgauge.errors import OptionError, UnlikeWarning
 from flatgauge.exports import Tabular
-from flatgauge.measures.registry import find_measure
+from flatgauge.measures.registry import claims_of, find_measure
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
 from flatgauge.results import Measurement, Report, measured_with
-from flatgauge.run import claims_of, measure
+from flatgauge.run import measure
 from flatgauge.tables import format_value, html_table, table
 from flatgauge.vocabulary import Kind, Status
 
 # Differences beyond this many combined error bars count as real.
 ERROR_BARS = 2
+# So many checkpoints are counted, fewer are named.
+LISTED = 4
+# Why no checkpoint is named.
+WITHIN, UNLIKE, UNTRUSTED = "within error", "not measured alike", "not all trusted"
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
     """One measure over all checkpoints.
 
-    `flatter` names the flattest checkpoint, None where not all can be trusted or they
-    were not measured alike; `significant` says whether its distance from the next one is
-    larger than the error bars and rounding, which exact values have, too; `invariant_to`
-    lists the claims. Lower bounds have no uncertainty here: they differ if they do by
-    more than what their own climbs do.
+    `flatter` names the flattest checkpoint, where its distance from the next one is
+    larger than the error bars and rounding, which exact values have, too (`significant`);
+    else it is None, and `untold` says why: within error, not measured alike, or not all
+    can be trusted. `invariant_to` lists the claims. Lower bounds have no uncertainty
+    here: they differ if they do by more than what their own climbs do.
     """
 
     measure: str
@@ -42,6 +46,7 @@ class ComparisonRow:
     flatter: str | None
     significant: bool
     invariant_to: list[str]
+    untold: str = ""
 
     def shown(self, name: str) -> str:
         """One checkpoint's number, or why there is none."""
@@ -90,7 +95,10 @@ class Comparison(Tabular):
     def sentence(self) -> str:
         """What was compared, on what and with what, as a paper says it."""
         first = self.reports[self.names[0]]
-        return f"{self.text} {first.provenance.sentence()} {measured_with(first)}"
+        every = [f"'{n}', {one.provenance.subject}" for n, one in self.reports.items()]
+        whose = "; ".join(every) if len(every) < LISTED else f"{len(every)} checkpoints"
+        measured = f"{first.provenance.sentence(whose)} {measured_with(first)}"
+        return " ".join([*(one.text for one in self.unlike), self.text, measured])
 
     def paper_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """A column for each checkpoint, and the flattest where that is known."""
@@ -98,7 +106,7 @@ class Comparison(Tabular):
             (
                 row.measure,
                 *(self.reports[name][row.measure].quoted for name in self.names),
-                (row.flatter or "") if row.significant else "",
+                row.flatter or "",
             )
             for row in self.comparison_rows
         ]
@@ -129,10 +137,7 @@ class Comparison(Tabular):
         ]
 
     def _verdict(self, row: ComparisonRow) -> str:
-        if row.flatter is None:
-            unlike = any(one.decisive for one in self.unlike)
-            return "- (not measured alike)" if unlike else "-"
-        return row.flatter if row.significant else f"{row.flatter} (within error)"
+        return row.flatter or f"- ({row.untold})"
 
 
 def compare(
@@ -165,6 +170,12 @@ def compare(
             "a comparison needs at least two checkpoints: give two names."
         )
     names = list(objectives)
+    for name, objective in objectives.items():
+        if not isinstance(objective, Objective):
+            raise OptionError(
+                f"'{name}' is {type(objective).__name__}: give an Objective, which is a "
+                "model with its data and its loss."
+            )
     asked = asked_for(requests)
     reports = {}
     for index, (name, objective) in enumerate(objectives.items()):
@@ -204,9 +215,10 @@ def _in_words(reports: Mapping[str, Report], measures: int) -> str:
     facts = {name: one.provenance for name, one in reports.items()}
     rounding = max(one.rounding for one in facts.values())
     shown = ", ".join(f"'{name}'" for name in facts)
-    what = shown if len(facts) < 4 else f"{len(facts)} checkpoints"
+    what = shown if len(facts) < LISTED else f"{len(facts)} checkpoints"
+    counted = "1 measure" if measures == 1 else f"{measures} measures"
     return (
-        f"Compared: {what} by {measures} measures on {in_common(facts)}. A difference "
+        f"Compared: {what} by {counted} on {in_common(facts)}. A difference "
         f"counts where it is larger than {ERROR_BARS} combined errors of the computation "
         f"and rounding ({rounding:.0e} of the value); other data would give other numbers."
     )
@@ -222,20 +234,26 @@ def _row(
         for name, one in found.items()
         if one.value is not None and one.status.trusted
     }
-    # A surrogate may suit one checkpoint and not the other.
-    alike = alike and len({one.loss for one in found.values()}) == 1
     sign = 1 if info.flatter == "smaller" else -1
     order = sorted(trusted, key=lambda name: sign * trusted[name])
-    ordered = alike and len(order) == len(found)
+    # A surrogate may suit one checkpoint and not the other.
+    if not alike or len({one.loss for one in found.values()}) > 1:
+        untold = UNLIKE
+    elif len(order) < len(found):
+        untold = UNTRUSTED
+    elif not _differ(found[order[0]], found[order[1]], info.logarithmic):
+        untold = WITHIN
+    else:
+        untold = ""
     return ComparisonRow(
         measure=request,
         values={name: one.value for name, one in found.items()},
         uncertainties={name: one.two_sided for name, one in found.items()},
         statuses={name: one.status.name for name, one in found.items()},
-        flatter=order[0] if ordered else None,
-        significant=ordered
-        and _differ(found[order[0]], found[order[1]], info.logarithmic),
+        flatter=None if untold else order[0],
+        significant=not untold,
         invariant_to=sorted(claims_of(first)),
+        untold=untold,
     )
 
 
@@ -255,7 +273,7 @@ def _disagreements(rows: list[ComparisonRow]) -> list[dict[str, Any]]:
     """The camps: the measures that name different checkpoints the flattest."""
     camps: dict[str, list[ComparisonRow]] = {}
     for row in rows:
-        if row.flatter is not None and row.significant:
+        if row.flatter is not None:
             camps.setdefault(row.flatter, []).append(row)
     if len(camps) < 2:
         return []

@@ -1,18 +1,24 @@
-"""A fingerprint of data: the same in other batches, and for another order of samples."""
+"""Fingerprints: of data, whatever their batches and order, and of parameters."""
 
 from __future__ import annotations
+
+import hashlib
 
 import torch
 from torch import Tensor
 
 from flatgauge.data import Batch, leading_size
-from flatgauge.memo import once
+from flatgauge.memo import once, once_per_network
 from flatgauge.nested import tensors_in
 from flatgauge.noise import mixed
 from flatgauge.objective import Objective
+from flatgauge.shards import joined
 
 # Numbers that are mixed at a time: their copies must stay small beside a batch.
 AT_ONCE = 1 << 22
+# Numbers of a parameter that are hashed together.
+ROW = 1 << 12
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @once
@@ -24,6 +30,23 @@ def data_fingerprint(objective: Objective) -> str:
     """
     total = objective.sum(_digest)
     return f"{int(total) % (1 << 64):016x}"
+
+
+@once_per_network
+def parameters_fingerprint(objective: Objective) -> str:
+    """16 hexadecimal digits that change when a name, a shape or any bit does."""
+    digest = hashlib.sha256()
+    for name, tensor in objective.parameters.items():
+        whole = joined(tensor).detach()
+        real = torch.view_as_real(whole) if whole.is_complex() else whole
+        bits = real.contiguous().view(-1).view(BITS[real.element_size()])
+        full = bits.numel() // ROW * ROW
+        rows = [_row_sums(bits[:full].view(-1, ROW)), _row_sums(bits[None, full:])]
+        sums = torch.cat(rows)
+        places = torch.arange(len(sums), device=sums.device)
+        found = int(mixed(sums + mixed(places + 1)).sum()) % (1 << 64)
+        digest.update(f"{name} {tuple(whole.shape)} {found:016x} ".encode())
+    return digest.hexdigest()[:16]
 
 
 def _digest(batch: Batch) -> Tensor:

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flatgauge.measures.registry import find_measure
+from flatgauge.measures.registry import claims_of, find_measure
 from flatgauge.results import Measurement
-from flatgauge.run import claims_of
 from flatgauge.vocabulary import Status, Verdict, kind_label
 
 # Combined standard errors that a difference of random estimates may span.

@@ -88,17 +88,28 @@ class Provenance:
     computed_in: str = ""
     sharded: bool = False
 
-    def sentence(self) -> str:
-        """What a number was measured on and with, as a paper says it."""
+    @property
+    def subject(self) -> str:
+        """The network, its size and its loss."""
+        return (
+            f"{self.model} ({self.parameters:,} parameters, {self.loss} "
+            f"{self.loss_value:.4g})"
+        )
+
+    def sentence(self, subject: str = "") -> str:
+        """What a number was measured on and with, as a paper says it.
+
+        Args:
+            subject: what it is a number of, if not of one network.
+        """
         data = f" (fingerprint {self.data})" if self.data else ""
         products = ", TF32 products" if self.precision == "tf32" else ""
         products += f", in parts {self.computed_in}" if self.computed_in else ""
         return (
-            f"Flatness of {self.model} ({self.parameters:,} parameters, {self.loss} "
-            f"{self.loss_value:.4g}) on {self.samples:,} samples{data}, {self.mode} mode, "
-            f"{self.dtype}{products}, measured with flatgauge {self.flatgauge} (torch "
-            f"{self.torch}, seed {self.seed}). ± is the error of the computation, not of "
-            "the data."
+            f"Flatness of {subject or self.subject} on {self.samples:,} samples{data}, "
+            f"{self.mode} mode, {self.dtype}{products}, measured with flatgauge "
+            f"{self.flatgauge} (torch {self.torch}, seed {self.seed}). ± is the error of "
+            "the computation, not of the data."
         )
 
     @property
@@ -119,7 +130,8 @@ class Measurement:
         status: how far to trust it.
         message: the status in words for this very number.
         uncertainty: an error bound or a standard error, in the value's units, of the
-            computation and not of the data; None if the value is exact. Of a lower
+            computation and not of the data; None if an exact value has none but its last
+            digits'. Of a lower
             bound (details["bound"] is "lower") it is rounding alone.
         details: parts and by-products, such as contributions by layer.
         options: every option with the value that was used.

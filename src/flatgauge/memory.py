@@ -17,6 +17,8 @@ from flatgauge.host_memory import available_memory
 # The part of a budget that kept graphs may fill. They cut up the memory, so that the peak
 # was up to 1.45 times what is kept.
 KEPT_SHARE = 0.65
+# The part of what is free that is used where nothing is said.
+GPU_SHARE, HOST_SHARE = 0.7, 0.5
 UNITS = {"": 1, "b": 1} | {
     f"{letter}{kind}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -45,13 +47,14 @@ def _current(what: str, device: torch.device) -> int:
 
 
 def memory_budget(device: torch.device, given: int | None) -> int:
-    """Bytes to be used: what is left of those given, or half of what is free.
+    """Bytes to be used: what is left of those given, or 70 % of what is free on a GPU.
 
-    On a GPU, what torch has allocated there counts as used; a CPU's memory is not ours
-    to count.
+    On a GPU, what torch has allocated there counts as used; a CPU's memory, which other
+    programs use, too, is not ours to count, and half of what is free is taken.
     """
     if given is None:
-        return free_memory(device) // 2
+        share = GPU_SHARE if device.type == "cuda" else HOST_SHARE
+        return int(share * free_memory(device))
     used = _current("allocated_bytes", device) if device.type == "cuda" else 0
     return max(0, given - used)
 

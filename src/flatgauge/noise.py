@@ -18,8 +18,9 @@ from flatgauge.shapes import Float
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 LOW_BITS = 2**32 - 1
-# Pairs that are made at a time, which bounds the memory beside the result.
-PIECE = 2**20
+# Pairs that are made at a time, which bounds the memory beside the result; and signs, which
+# take less of it: on a GPU few and long pieces, on a CPU such as stay in its cache.
+PIECE, SIGNS, SIGNS_ON_CPU = 2**20, 2**26, 2**20
 
 
 def standard_normal(
@@ -113,7 +114,8 @@ def _signs_at(own: range, key: int, table: Tensor) -> Tensor:
     words = range(own.start // 64, (own.stop + 63) // 64)
     signs = torch.empty(len(words), 64, dtype=table.dtype, device=table.device)
     shifts = torch.arange(0, 64, 8, dtype=torch.int64, device=table.device)
-    for piece in _pieces(words, PIECE // 64):
+    most = SIGNS_ON_CPU if table.device.type == "cpu" else SIGNS
+    for piece in _pieces(words, most // 64):
         where = torch.arange(
             piece.start, piece.stop, dtype=torch.int64, device=table.device
         )

@@ -40,9 +40,9 @@ from flatgauge.vectors import (
 )
 
 LossLike = str | Loss | Callable[[Any, Any], Tensor]
-# What an objective has by its loss; its rows are what the loss averages over.
 # What a whole copy of a sharded objective is found by, and the vectors beside it.
 _WHOLE, WHOLE_VECTORS = "whole", 8
+# What an objective has by its loss; its rows are what the loss averages over.
 OF_THE_LOSS = ("loss", "coupled", "batch_sizes", "sample_count", "_value", "facts")
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -25,19 +21,15 @@ from flatgauge.errors import (
     OutOfMemoryError,
     ProcessGroupError,
 )
-from flatgauge.fingerprints import data_fingerprint
-from flatgauge.measures.registry import MeasureInfo, Outcome, find_measure
+from flatgauge.measures.registry import MeasureInfo, Outcome, catalogue
 from flatgauge.measures.workbench import NotApplicable, Workbench
-from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
 from flatgauge.progress import Progress
+from flatgauge.provenance import provenance_of
 from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned
 from flatgauge.resampling import Splits, check_resamples, data_uncertainty
 from flatgauge.results import Cost, Measurement, Provenance, Report, Status, plain
 from flatgauge.schedule import Schedule
-from flatgauge.shards import joined
-from flatgauge.vectors import size
-from flatgauge.version import __version__
 
 # The share of an exact number that rounding may change.
 ROUGH = 0.1
@@ -109,7 +101,7 @@ def measure(
         objective.ranks.check_same(asked, "what is asked of measure()")
     work = Workbench(objective, seed)
     schedule = Schedule(work, plans, limit, progress)
-    provenance = describe(objective, seed)
+    provenance = provenance_of(objective, seed)
     done: dict[str, Measurement] = {}
     with schedule.opened():
         for index, request in enumerate(schedule.turns()):
@@ -177,27 +169,6 @@ def _resampled(
         )
         for request, one in found.items()
     }
-
-
-def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
-    """What a page says about each measure: title, formula, reference and claims."""
-    entries = {}
-    for request, one in found.items():
-        info = find_measure(one.measure)
-        entries[request] = {
-            "title": info.title,
-            "formula": info.formula,
-            "reference": info.reference,
-            "flatter": info.flatter,
-            "logarithmic": info.logarithmic,
-            "invariant_to": sorted(claims_of(one)),
-        }
-    return entries
-
-
-def claims_of(found: Measurement) -> frozenset[str]:
-    """What this very number claims to be invariant to."""
-    return find_measure(found.measure).invariant_to(found.options, found.loss)
 
 
 def _measure_one(
@@ -283,56 +254,3 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return f"{said} - use smaller batches, or fewer parameters with params=."
     return f"{said} - {REPORT_IT}."
-
-
-def describe(objective: Objective, seed: int) -> Provenance:
-    """What a number was measured on."""
-    device = objective.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return Provenance(
-        flatgauge=__version__,
-        torch=torch.__version__,
-        python=platform.python_version(),
-        device=name,
-        dtype=str(objective.dtype).removeprefix("torch."),
-        model=type(objective.network.model).__name__,
-        parameters=size(objective.parameters),
-        fingerprint=_fingerprint(objective),
-        loss=objective.loss.name,
-        loss_value=objective.value(),
-        mode=objective.network.mode,
-        samples=objective.sample_count,
-        batches=len(objective.batch_sizes),
-        seed=seed,
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        derivatives=objective.derivatives,
-        coupled=objective.coupled,
-        batch_sizes=_sizes(objective.batch_sizes) if objective.coupled else "",
-        processes=objective.ranks.count,
-        data=data_fingerprint(objective),
-        precision=objective.precision,
-        computed_in=_computed_in(objective),
-        sharded=objective.sharded,
-    )
-
-
-def _computed_in(objective: Objective) -> str:
-    """The coarsest floating type of the network, where its parameters are finer."""
-    coarsest = own_precision(objective)
-    return "" if coarsest == objective.dtype else str(coarsest).removeprefix("torch.")
-
-
-@once_per_network
-def _fingerprint(objective: Objective) -> str:
-    """The beginning of a SHA-256 of names and parameters."""
-    digest = hashlib.sha256()
-    for key, tensor in objective.parameters.items():
-        digest.update(key.encode())
-        digest.update(joined(tensor).detach().cpu().contiguous().numpy().data)
-    return digest.hexdigest()[:16]
-
-
-def _sizes(sizes: tuple[int, ...]) -> str:
-    """The sizes of batches in their order, such as "3 × 16, 1 × 2"."""
-    runs = [(len(list(run)), size) for size, run in groupby(sizes)]
-    return ", ".join(f"{count} × {size}" for count, size in runs)

@@ -11,7 +11,7 @@ from support.runs import save_run
 from support.users import namespace, net
 
 import flatgauge as fg
-from flatgauge.checkpoint_series import Point
+from flatgauge.checkpoint_series import Point, running
 from flatgauge.errors import ModelError, OptionError
 
 __all__ = ["net"]
@@ -131,11 +131,11 @@ def test_one_bad_checkpoint_does_not_stop_the_others(net, tmp_path):
     paths[1].write_bytes(paths[1].read_bytes()[:200])
     series = found(net, tmp_path)
     assert [point.step for point in series.points] == [10, 30]
-    assert "could not be read" in series.failures["net_20.pt"]
+    assert "is cut short" in series.failures["net_20.pt"]
     assert "net_20.pt: " in str(series)
     paths[0].write_bytes(b"")
     paths[2].write_bytes(b"")
-    with pytest.raises(ModelError, match="could not be read"):
+    with pytest.raises(ModelError, match="is cut short"):
         found(net, tmp_path)
 
 
@@ -179,3 +179,22 @@ def test_the_table_stays_narrow(count, net, tmp_path):
     assert len(lines) == 4
     assert max(map(len, lines)) < 100
     assert lines[0].startswith(f"{count} checkpoints, steps 0 to {count - 1}: ")
+
+
+def test_a_store_that_cannot_be_written_is_told_before_measuring(
+    net, tmp_path, monkeypatch
+):
+    save_run(net, tmp_path / "ck", 1)
+    (tmp_path / "a file").touch()
+    monkeypatch.setattr(running, "measure", None)
+    with pytest.raises(OptionError, match=r"stored in .*a file.*name another folder"):
+        found(net, tmp_path, store=tmp_path / "a file")
+
+
+@pytest.mark.parametrize("letter", ["a", "ü", "网"])
+def test_the_longest_name_that_a_file_can_have(letter, net, tmp_path):
+    [path] = save_run(net, tmp_path / "ck", 1)
+    path.rename(path.with_name(letter * ((255 - 3) // len(letter.encode())) + ".pt"))
+    first = found(net, tmp_path)
+    assert len(files(tmp_path)) == 1
+    assert found(net, tmp_path) == first

@@ -200,5 +200,30 @@ def test_functions_of_other_packages_are_not_called(tmp_path):
 
 def test_a_whole_model_is_refused(tmp_path):
     torch.save(network(), tmp_path / "a.pt")
-    with pytest.raises(ModelError, match=r"save model\.state_dict"):
+    with pytest.raises(ModelError, match=r"a whole object, .* save model\.state_dict"):
         load_weights(network(), tmp_path / "a.pt")
+
+
+def test_short_names_are_looked_for_by_their_shapes(tmp_path):
+    """Those of a single layer stand in front of every layer's tensors."""
+    torch.save(
+        nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).state_dict(), tmp_path / "a"
+    )
+    layer = nn.Linear(4, 2)
+    with pytest.warns(LeftOutWarning, match=r"'1\.\*' is the model; '0\.weight'"):
+        load_weights(layer, tmp_path / "a")
+    with pytest.raises(
+        ModelError, match=r"'weight' has shape \(4, 3\), but the model's"
+    ):
+        load_weights(nn.Linear(7, 7), tmp_path / "a")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", None], ids=["none", "text", "cut"])
+def test_a_broken_file_is_called_so(content, tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save(STATE, path)
+    path.write_bytes(path.read_bytes()[:500] if content is None else content)
+    with pytest.raises(
+        ModelError, match=r"is cut short \(\w+\): copy it again, or save"
+    ):
+        load_weights(network(), path)

@@ -139,8 +139,9 @@ def test_living_desks_have_streams_of_their_own(objective):
 
 def test_it_declines_where_launches_do_not_show(objective, monkeypatch):
     route, batch = KeptCudaGraph(DoubleBackward()), objective.first_batch()
+    product = route.inner.prepare(objective, batch)
     monkeypatch.setattr(Stream, "busy", 0.2)
-    assert "launches do not show" in route.declines(objective, batch, 20)
+    assert "launches do not show" in route.declines(objective, batch, product, 20)
 
 
 @pytest.mark.parametrize(("expect", "declined"), [(1, True), (1000, False)])
@@ -160,7 +161,8 @@ def test_it_declines_what_saves_less_than_it_takes(
         return copied(recorded.context.image)
 
     monkeypatch.setattr(Recording, "product", instant)
-    reason = route.declines(objective, batch, expect)
+    inner = route.inner.prepare(objective, batch)
+    reason = route.declines(objective, batch, inner, expect)
     assert ("would save" in reason) == declined
     if not declined:
         captured = Graph.captured

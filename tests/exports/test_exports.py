@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from types import ModuleType
 
@@ -96,7 +97,9 @@ def test_the_sentence_says_measure_options_data_and_version(results):
         assert part in said
     assert "hessian-trace (target=0.02, max_products=64)" in said
     assert "not of the data" in said
-    assert said.partition("Measures")[0] in results["comparison"].sentence()
+    both = facts.sentence().removeprefix(f"Flatness of {facts.subject}")
+    assert both in results["comparison"].sentence()
+    assert facts.subject in results["comparison"].sentence()
 
 
 def test_formats_go_by_the_ending(results, tmp_path):
@@ -176,3 +179,16 @@ def test_notebooks_show_objectives():
     assert f"{objective.sample_count} samples" in text
     assert "<table>" in objective._repr_html_()
     assert torch.is_tensor(next(iter(objective.parameters.values())))
+
+
+def test_a_file_may_have_the_longest_name(results, tmp_path):
+    path = tmp_path / ("a" * 250 + ".csv")
+    results["report"].to_csv(path)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_file_that_cannot_be_written_is_called_by_its_own_name(results, tmp_path):
+    for path in (tmp_path / "gone" / "a.csv", tmp_path):
+        with pytest.raises(OSError, match=rf"'{re.escape(str(path))}'$"):
+            results["report"].to_csv(path)
+    assert not list(tmp_path.iterdir())

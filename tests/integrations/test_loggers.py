@@ -87,7 +87,7 @@ def train(report_to: str, folder: Path) -> Any:
     from flatgauge.integrations.transformers import FlatnessCallback
 
     trainer = small_trainer(folder, max_steps=4, report_to=[report_to])
-    made = FlatnessCallback(trainer, every=2, share=0.99, samples=8, measures=MEASURES)
+    made = FlatnessCallback(every=2, share=0.99, samples=8, measures=MEASURES)
     callback = patient(made)
     trainer.add_callback(callback)
     trainer.train()

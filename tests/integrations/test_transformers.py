@@ -23,7 +23,7 @@ def train(folder: Path, given: dict[str, Any] | None) -> tuple[list[Any], Any, A
     trainer = small_trainer(folder, max_steps=6, logging_steps=2, report_to=[])
     callback = None
     if given is not None:
-        made = FlatnessCallback(trainer, every=2, share=0.99, samples=8, **given)
+        made = FlatnessCallback(every=2, share=0.99, samples=8, **given)
         callback = patient(made)
         trainer.add_callback(callback)
     trainer.train()
@@ -60,9 +60,39 @@ def test_a_failure_is_a_warning(tmp_path):
     assert_equal_bits(found, expected)
 
 
+def begun(model: torch.nn.Module, folder: Path) -> FlatnessCallback:
+    """A callback that heard of a training's begin, but from nobody's Trainer."""
+    arguments = transformers.TrainingArguments(output_dir=str(folder), use_cpu=True)
+    callback = FlatnessCallback()
+    state, control = transformers.TrainerState(), transformers.TrainerControl()
+    state.is_world_process_zero = True
+    with pytest.warns(FlatnessWarning, match=r"give it as trainer=\."):
+        callback.on_train_begin(arguments, state, control, model=model)
+    return callback
+
+
 @pytest.mark.parametrize(("labels", "loss"), [(1, "mse"), (2, "cross-entropy")])
 def test_the_loss_is_the_model_s_own(labels, loss, tmp_path):
     model = save_folder(tmp_path, "BertForSequenceClassification", num_labels=labels)
-    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    callback = FlatnessCallback(transformers.Trainer(model=model, args=arguments))
-    assert callback.monitor._loss == loss
+    assert begun(model, tmp_path).monitor.loss == loss
+
+
+def test_a_model_without_a_configuration_has_the_usual_loss(tmp_path):
+    assert begun(torch.nn.Linear(2, 3), tmp_path).monitor.loss == "cross-entropy"
+
+
+def test_of_two_trainers_the_one_that_trains_has_the_numbers(tmp_path):
+    callback = patient(FlatnessCallback(every=1, share=0.99, samples=8, **MEASURES))
+    inner = small_trainer(tmp_path, max_steps=1, report_to=[])
+    inner.add_callback(callback)
+
+    class Nested(transformers.TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            inner.train()
+
+    outer = small_trainer(tmp_path, max_steps=1, report_to=[])
+    outer.add_callback(Nested())
+    outer.train()
+    name = "flatness/spectral-norm-product"
+    assert [name in row for row in inner.state.log_history].count(True) == 1
+    assert not any(name in row for row in outer.state.log_history)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -112,6 +113,26 @@ def test_nothing_is_changed(error, calls):
             lambda: fg.Objective(nn.Linear(2, 3), (X, Y), mode=None),
             OptionError,
             "mode= is 'None'",
+        ),
+        (
+            lambda: fg.compare([nn.Linear(2, 3), nn.Linear(2, 3)]),
+            OptionError,
+            "'1' is Linear: give an Objective",
+        ),
+        (lambda: fg.series("net", (X, Y), "run"), ModelError, "model= is str"),
+        *(
+            (
+                partial(fg.series, nn.Linear(2, 3), (X, Y), given),
+                ModelError,
+                rf"named by {kind}: give paths",
+            )
+            for given, kind in (
+                (3, "int"),
+                (None, "NoneType"),
+                ([1], "int"),
+                ([{"weight": X}], "dict"),
+                ({"run": {"weight": X}}, "dict"),
+            )
         ),
     ],
 )

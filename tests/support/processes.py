@@ -1,4 +1,4 @@
-"""Processes in one gloo group that run functions, and what they return."""
+"""Processes in one group that run functions, and what they return."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Processes:
     Args:
         count: how many.
         folder: for the file that they meet at.
+        backend: what they talk by.
     """
 
-    def __init__(self, count: int, folder: Path):
+    def __init__(self, count: int, folder: Path, backend: str = "gloo"):
         self.count = count
         context = get_context("spawn")
         self._pipes: list[Connection] = []
         self.processes = []
         for rank in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(rank, count, str(folder / "meet"), theirs)
-            )
+            settings = rank, count, backend, str(folder / "meet"), theirs
+            process = context.Process(target=_serve, args=settings)
             process.daemon = True
             process.start()
             theirs.close()
@@ -81,10 +81,10 @@ class Processes:
             process.join()
 
 
-def _serve(rank: int, count: int, meet: str, pipe: Connection) -> None:
+def _serve(rank: int, count: int, backend: str, meet: str, pipe: Connection) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{meet}", rank=rank, world_size=count
+        backend, init_method=f"file://{meet}", rank=rank, world_size=count
     )
     while True:
         try:

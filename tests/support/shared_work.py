@@ -170,16 +170,21 @@ def report_of(found: fg.Report) -> dict[str, Any]:
 
 
 def measured(
-    rank: int, count: int, name: str, how: str, requests: tuple[str, ...], options: dict
+    rank: int,
+    count: int,
+    name: str,
+    how: str,
+    requests: tuple[str, ...],
+    options: dict,
+    device: str | None = None,
 ) -> dict[str, Any]:
     """What is measured of a problem together; by one process alone if count is 0."""
     model, data, loss = problem(name)
     own = data if count == 0 else shares(data, rank, count, how)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        objective = fg.Objective(
-            model, own, loss, process_group=False if count == 0 else None
-        )
+        alone = False if count == 0 else None
+        objective = fg.Objective(model, own, loss, device=device, process_group=alone)
         own: list[fg.Report] = []
         fg.measure(objective, *requests, so_far=own.append, **options)
     # Each process's own numbers: what `measure` returns are the first one's.

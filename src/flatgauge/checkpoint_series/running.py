@@ -12,7 +12,12 @@ from torch import nn
 from flatgauge.checkpoint_series.result import Point, Series
 from flatgauge.checkpoint_series.store import PLACE, Store, identity_of
 from flatgauge.checkpoints import Checkpoint, find_checkpoints, load_weights
-from flatgauge.errors import FlatgaugeError, ModelError, ProcessGroupError
+from flatgauge.errors import (
+    FlatgaugeError,
+    ModelError,
+    OptionError,
+    ProcessGroupError,
+)
 from flatgauge.objective import LossLike, Objective
 from flatgauge.progress import Progress
 from flatgauge.ranks import ranks_of
@@ -67,6 +72,11 @@ def series(
     Raises:
         FlatgaugeError: if none could be measured.
     """
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"model= is {type(model).__name__}: give a torch.nn.Module of the "
+            "checkpoints' architecture."
+        )
     if isinstance(checkpoints, Mapping):
         runs = {str(run): find_checkpoints(one) for run, one in checkpoints.items()}
     else:
@@ -114,7 +124,8 @@ def measure_series(
             progress(label, index, len(every))
         try:
             report = _report(checkpoint, build, store, requests, options, seed)
-        except ProcessGroupError:
+        except (ProcessGroupError, OptionError):
+            # What is wrong with all of them.
             raise
         except FlatgaugeError as error:
             failures[label] = str(error)
@@ -144,6 +155,7 @@ def _report(
     if found is not None:
         return found
     objective, saved = build(checkpoint)
+    store.prepare()
     measured = measure(objective, *requests, options=options, seed=seed)
     about = {
         "key": key,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import nn
 from flatgauge.checkpoints import Checkpoint
 from flatgauge.checkpoints.reading import content_hash
 from flatgauge.data import Batches
-from flatgauge.errors import FlatgaugeError
+from flatgauge.errors import FlatgaugeError, OptionError
 from flatgauge.isolation import isolated
 from flatgauge.nested import leaves
 from flatgauge.ranks import ALONE, Ranks
@@ -33,6 +34,8 @@ PLACE = "checkpoint"
 """Where a stored report says what it is about, in its extras."""
 CPU = torch.device("cpu")
 DIGITS = 16
+LONGEST = 200
+"""Bytes of a checkpoint's name that the name of its report keeps."""
 
 
 class Store:
@@ -41,7 +44,7 @@ class Store:
     Of several processes the first one looks and writes; all get what it found.
 
     Args:
-        folder: made when the first report is stored.
+        folder: made before the first report is measured.
         identity: everything but the checkpoint that numbers hang on: see `identity_of`.
         ranks: the processes that measure together, each with an identity of its own data.
     """
@@ -59,7 +62,9 @@ class Store:
 
     def file(self, checkpoint: Checkpoint, key: str) -> Path:
         """Where the report of a checkpoint lies."""
-        name = re.sub(r"[^\w.=+-]+", "_", checkpoint.name)
+        # File systems count bytes, 255 of them in a name.
+        name = re.sub(r"[^\w.=+-]+", "_", checkpoint.name).encode()[-LONGEST:]
+        name = name.decode(errors="ignore")
         return self.folder / f"{name}-{key[:DIGITS]}.json"
 
     def find(self, checkpoint: Checkpoint, key: str) -> Report | None:
@@ -80,10 +85,29 @@ class Store:
 
     def keep(self, checkpoint: Checkpoint, key: str, report: Report) -> None:
         """Store a report."""
-        if not self._ranks.first:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        report.to_json(self.file(checkpoint, key))
+        if self._ranks.first:
+            report.to_json(self.file(checkpoint, key))
+
+    def prepare(self) -> None:
+        """Make the folder, if it is not there.
+
+        Raises:
+            OptionError: if nothing can be stored in it.
+        """
+        reason = self._ranks.agreed(self._made() if self._ranks.first else "")
+        if reason:
+            raise OptionError(
+                f"no results can be stored in '{self.folder}' ({reason}): name another "
+                "folder with --store (store= in Python)."
+            )
+
+    def _made(self) -> str:
+        """Nothing, or why the folder cannot be used."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return error.strerror or str(error)
+        return "" if os.access(self.folder, os.W_OK) else "it may not be written"
 
 
 def identity_of(

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from flatgauge.checkpoints.names import Found, flattened, plain_name, prefixes, some
-from flatgauge.checkpoints.reading import read
+from flatgauge.checkpoints.reading import StandIn, read
 from flatgauge.errors import ModelError
 
 STEPS = ("global_step", "step", "iteration", "iter")
@@ -58,6 +58,7 @@ def load_weights(model: nn.Module, path: Path, key: str | None = None) -> int | 
                 f"'{path}' does not fit the model: '{name}' has shape "
                 f"{tuple(tensor.shape)}, but the model's has {tuple(own[name].shape)}."
             )
+    _note_the_rest(found, prefix, path)
     model.load_state_dict(state, strict=False)
     return _step(content)
 
@@ -75,6 +76,10 @@ def _prefix(model: nn.Module, found: Mapping[str, Found], path: Path) -> str:
     candidates = prefixes(found, list(own)) or [("", 0)]
     fitting = [prefix for prefix, _ in candidates if not _missing(own, found, prefix)]
     if len(fitting) > 1:
+        # Short names, such as those of one layer, stand in many places.
+        of_shape = [one for one in fitting if _same_shapes(own, found, one)]
+        fitting = of_shape or fitting[:1]
+    if len(fitting) > 1:
         places = some([prefix.rstrip(".") or "its top" for prefix in fitting])
         raise ModelError(
             f"'{path}' has weights that fit the model in several places, {places}: say "
@@ -91,7 +96,6 @@ def _prefix(model: nn.Module, found: Mapping[str, Found], path: Path) -> str:
             f"'{path}' does not fit the model: it {' and '.join(parts)}; use the "
             "weights of this architecture."
         )
-    _note_the_rest(found, prefix, path)
     return prefix
 
 
@@ -111,6 +115,17 @@ def _missing(
     ]
 
 
+def _same_shapes(
+    own: Mapping[str, Tensor], found: Mapping[str, Found], prefix: str
+) -> bool:
+    """Whether the tensors behind the prefix have the shapes of the model's."""
+    return all(
+        found[prefix + name].tensor.shape == tensor.shape
+        for name, tensor in own.items()
+        if prefix + name in found
+    )
+
+
 def _note_the_rest(found: Mapping[str, Found], prefix: str, path: Path) -> None:
     """Say what the same state dict has beside the model, such as a loss's weights."""
     taken = {name for name in found if name.startswith(prefix)}
@@ -120,7 +135,7 @@ def _note_the_rest(found: Mapping[str, Found], prefix: str, path: Path) -> None:
         warnings.warn(
             f"'{path}': '{prefix}*' is the model; {some(rest)} is left out.",
             LeftOutWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -129,10 +144,8 @@ def _nothing(content: Any, path: Path, key: str | None) -> str:
     below = sorted({name.partition(".")[0] for name in flattened(content)})
     if key is not None and below:
         return f"'{path}' has no weights at '{key}': it has {some(below)}."
-    return (
-        f"'{path}' holds {type(content).__name__}, no state dict: save "
-        "model.state_dict()."
-    )
+    what = "a whole object" if isinstance(content, StandIn) else type(content).__name__
+    return f"'{path}' holds {what}, no state dict: save model.state_dict()."
 
 
 def _step(content: Any) -> int | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flatgauge.checkpoints.reading import INDEX, WHOLE
 from flatgauge.errors import ModelError
@@ -42,12 +43,25 @@ def find_checkpoints(places: str | Path | Iterable[str | Path]) -> list[Checkpoi
     Raises:
         ModelError: where there are none.
     """
-    given = [places] if isinstance(places, str | Path) else list(places)
+    given = [places] if isinstance(places, str | Path) else places
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+        raise ModelError(_no_places(places))
+    given = list(given)
+    for place in given:
+        if not isinstance(place, str | Path):
+            raise ModelError(_no_places(place))
     paths = list(dict.fromkeys(path for place in given for path in _expanded(place)))
     names = _short_names(paths)
     found = [Checkpoint(path, names[path], step_of(path)) for path in paths]
     known = all(one.step is not None for one in found)
     return sorted(found, key=lambda one: (one.step if known else 0, _natural(one.name)))
+
+
+def _no_places(given: Any) -> str:
+    return (
+        f"checkpoints are named by {type(given).__name__}: give paths of files or "
+        "folders, or globs; what is in memory can be compared with compare()."
+    )
 
 
 def step_of(path: Path) -> int | None:

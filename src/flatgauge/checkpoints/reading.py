@@ -107,7 +107,8 @@ def _read_file(path: Path) -> Any:
         ) from error
     except Exception as error:
         raise ModelError(
-            f"'{path}' could not be read as weights ({type(error).__name__}): {SAVE}."
+            f"'{path}' is not what torch.save writes, or is cut short "
+            f"({type(error).__name__}): copy it again, or {SAVE}."
         ) from error
 
 

@@ -284,12 +284,12 @@ def _measured(
     objective: Objective, settings: Settings, progress: ProgressBar
 ) -> Report:
     """The measures that were asked for, beside what the command itself finds."""
+    from flatgauge.provenance import provenance_of
     from flatgauge.results import Report
-    from flatgauge.run import describe
     from flatgauge.run import measure as run
 
     if not settings.requests:
-        return Report({}, describe(objective, settings.seed))
+        return Report({}, provenance_of(objective, settings.seed))
     return run(
         objective,
         *settings.requests,

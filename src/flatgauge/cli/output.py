@@ -25,7 +25,7 @@ UNTRAINED = (
     "it loads some itself."
 )
 """Which a random network does not say itself."""
-PAGES = (".html", ".htm")
+PAGES = (".html", ".htm", "")
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -51,9 +51,22 @@ def json_alone(arguments: Sequence[str]) -> Iterator[None]:
         _ALONE.reset(token)
 
 
-def check_paths(*paths: Path | None) -> None:
-    """Refuse files that could not be written, before anything is computed."""
-    for path in paths:
+def check_paths(out: Path | None, *others: Path | None) -> None:
+    """Refuse files that could not be written, before anything is computed.
+
+    Args:
+        out: whose name's ending says the format; without one it is the page.
+        others: files of one format, whatever their names.
+    """
+    if out is not None and out.suffix:
+        from flatgauge.exports import formats
+
+        if out.suffix.lower() not in formats():
+            raise OptionError(
+                f"'{out}' has no ending that is known: give it one of "
+                f"{', '.join(sorted(formats()))}."
+            )
+    for path in (out, *others):
         if path is None or str(path) == STANDARD:
             continue
         if path.is_dir():
@@ -106,11 +119,8 @@ def deliver(
 
 
 def saver(report: Report, path: Path, result: Tabular | None = None) -> Writer:
-    """In the format that the name ends with; the page if that says nothing."""
-    from flatgauge.exports import formats
-
-    suffix = path.suffix.lower()
-    if suffix in PAGES or suffix not in formats():
+    """In the format that the name ends with; the page if it has no ending."""
+    if path.suffix.lower() in PAGES:
         return report.to_html
     return report.save if result is None else result.save
 

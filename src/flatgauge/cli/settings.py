@@ -93,7 +93,7 @@ DERIVATIVES = typer.Option(
     autocompletion=_named(["checked", "as given"]),
 )
 MEMORY = typer.Option(
-    help="What may be in use of the device, such as 12GiB; else half of what is free.",
+    help="What may be in use of the device, such as 12GiB; else a part of what is free.",
     show_default=False,
 )
 STRICT = typer.Option(

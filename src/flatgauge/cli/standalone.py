@@ -110,7 +110,7 @@ def demo(
 
         found = demonstrate(progress)
     print(summary(found), end="\n\n")
-    write(found.report.to_html, out.resolve())
+    write(saver(found.report, out), out.resolve())
 
 
 @app.command()

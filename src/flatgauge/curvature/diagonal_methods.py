@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -132,8 +133,7 @@ def _output_probes(
     loss = row_loss(objective.loss, "probes in output space need")
     point = objective.leaves()
     rows = loss.rows(*objective.evaluate(point, batch))
-    for _ in range(count):
-        plus, minus = loss.hessian_probe(rows, random)
+    for plus, minus in islice(loss.hessian_probes(rows, random), count):
         share = _squared_pull(rows.outputs, point, plus)
         if minus is not None:
             share = add(share, _squared_pull(rows.outputs, point, minus), negative)

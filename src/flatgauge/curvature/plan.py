@@ -125,28 +125,26 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
         if budget > 0:
             objective = joined(objective, right, budget)
         first = next(objective.batches())
+        with kept_bytes(objective.device) as saved:
+            product = right.prepare(objective, first)
+        everything = saved.total * objective.batch_count
         if budget == 0 or objective.device.type != "cuda":
             declined = "there is no room to keep it on a GPU"
         else:
-            declined = recorded.declines(objective, first, expect)
+            declined = recorded.declines(objective, first, product, expect)
         if not declined:
             return Plan(objective, recorded, right, "launches show")
         failures = {recorded.name: declined}
-        if _can_be_kept(right, objective, first, budget):
+        if right.keeps and everything <= KEPT_SHARE * budget:
             reason = "what is kept of each batch leaves least to do"
             return Plan(objective, right, right, reason, failures=failures)
+        del product
         return _fastest(objective, first, right, failures)
 
 
 def pays(device: torch.device) -> bool:
     """Whether another route was ever faster; a test pretends that it is."""
     return device.type == "cuda"
-
-
-def _can_be_kept(route: Route, objective: Objective, batch: Batch, budget: int) -> bool:
-    with kept_bytes(objective.device) as saved:
-        _ = route.prepare(objective, batch)
-    return route.keeps and saved.total * objective.batch_count <= KEPT_SHARE * budget
 
 
 def _fastest(

@@ -39,6 +39,10 @@ class Euclidean(Metric):
         """Ones."""
         return map_tensors(torch.ones_like, point)
 
+    def whiten(self, operator: SymmetricOperator, point: Params) -> SymmetricOperator:
+        """A itself."""
+        return operator
+
 
 class LayerMetric(Metric):
     """g(ξ, ξ) = Σ_l |ξ_l|² / |W_l|² over tensors l (Rangamani et al. 2019, section 2)."""

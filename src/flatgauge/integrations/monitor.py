@@ -21,21 +21,23 @@ from flatgauge.checkpoint_series import Point, Series
 from flatgauge.errors import DataError, OptionError
 from flatgauge.isolation import isolated
 from flatgauge.objective import LossLike, Objective
-from flatgauge.requests import asked_for, planned
+from flatgauge.requests import asked_for, check_names, planned
 from flatgauge.results import Report
 from flatgauge.run import measure
 from flatgauge.soundness import AS_GIVEN, CHECKED
 
 MEASURES = (
-    "hessian-trace",
+    "fisher-rao-norm",
     "hessian-spectral-norm",
     "riemannian-spectral-norm[metric=node]",
-    "fisher-rao-norm",
+    "hessian-trace",
 )
 """What is measured if nothing else is said."""
+OPTIONS = {"hessian-trace": {"target": 0.1}}
+"""Where nothing else is said: a curve needs fewer digits than a table."""
 LEAST = 0.05
 """Seconds below which it is not worth to begin."""
-ROOM, MORE = 1.5, 2.0
+ROOM, MORE = 1.1, 1.5
 """How many times as long the next measurement may take at least, as the last one did: after
 one that was whole, and after one that was cut short."""
 CUT_SHORT = "Stopped by the budget"
@@ -49,10 +51,11 @@ class FlatnessMonitor:
     """Measures a model in training, and stays within a share of the time.
 
     The model is copied; the weights, the optimizer and all random states stay as they are.
-    At most `share` of the time since the start goes into measurements: where one would
-    take more than there is, it is left out until there is enough; a first one, whose time
-    is not known yet, is cut short. Numbers that cannot be trusted are not returned; all
-    are in `series()`.
+    At most `share` of the time since the start goes into measurements: where they would
+    take more than there is, they are left out until there is enough; the first ones, whose
+    time is not known yet, are cut short, the dearest measure first. So the share is met to
+    within a measurement or two. Numbers that cannot be trusted are not returned; all are
+    in `series()`.
 
     Args:
         data: a fixed part of the data, as for `Objective`, or a function that returns it.
@@ -60,7 +63,8 @@ class FlatnessMonitor:
         loss: as for `Objective`.
         every: measure at steps that are multiples of it.
         share: of the time from the first call on, or from `start`, at most.
-        options: options by measure.
+        options: options by measure; a trace that is estimated is so to 10 % (`target`) if
+            nothing is said.
         seed: for every random draw.
         part: of the model to measure, such as `lambda model: model.net`.
         settings: what else an `Objective` takes, such as `batch_size` or `forward`. In a
@@ -92,14 +96,18 @@ class FlatnessMonitor:
         if not 0 < share < 1:
             raise OptionError(f"share= is {share}: give a number between 0 and 1.")
         self.requests = asked_for((measures,))
-        for request in self.requests:
-            planned(request, options or {})
+        own = {name: one for name, one in OPTIONS.items() if name in self.requests}
+        self._options, self._seed = {**own, **(options or {})}, seed
+        plans = {one: planned(one, self._options) for one in self.requests}
+        check_names(self._options, plans)
+        self._names = {request: plan[0].name for request, plan in plans.items()}
+        self._seconds = dict.fromkeys(self.requests, 0.0)
         self.every, self.share = every, share
         self.reports: dict[int, Report] = {}
         self.spent = 0.0
-        self._data, self._loss, self._part = data, loss, part
+        self.loss = loss
+        self._data, self._part = data, part
         self._settings = {"process_group": False, **settings}
-        self._options, self._seed = options, seed
         self._derivatives = self._settings.pop("derivatives", CHECKED)
         self._started: float | None = None
         self._needed = LEAST
@@ -142,9 +150,6 @@ class FlatnessMonitor:
         cut = any(message.startswith(CUT_SHORT) for message in messages)
         self._needed = max(LEAST, (MORE if cut else ROOM) * took)
         self.reports[step] = report
-        if report.extras.get("budget", {}).get("interrupted"):
-            # It was meant for the training.
-            raise KeyboardInterrupt
         return logged(report)
 
     def series(self) -> Series:
@@ -171,19 +176,38 @@ class FlatnessMonitor:
         objective = Objective(
             whole if self._part is None else self._part(whole),
             self._data,
-            self._loss,
+            self.loss,
             derivatives=self._derivatives,
             **self._settings,
         )
         # Once is enough: training changes the weights, not the code.
         self._derivatives = AS_GIVEN
-        rest = max(LEAST, left - (deadline.clock() - begun))
-        return measure(
-            objective,
-            *self.requests,
-            options=self._options,
-            seed=self._seed,
-            budget=rest,
+        found: dict[str, Report] = {}
+        # The dearest one last, with all that the others leave, so that these are whole.
+        for request in sorted(self.requests, key=self._seconds.__getitem__):
+            before = deadline.clock()
+            name = self._names[request]
+            found[request] = measure(
+                objective,
+                request,
+                options={name: self._options[name]} if name in self._options else None,
+                seed=self._seed,
+                budget=max(LEAST, left - (before - begun)),
+            )
+            self._seconds[request] = deadline.clock() - before
+            if found[request].extras.get("budget", {}).get("interrupted"):
+                # It was meant for the training.
+                raise KeyboardInterrupt
+        first = found[self.requests[0]]
+        return Report(
+            {request: found[request][request] for request in self.requests},
+            first.provenance,
+            {
+                "measures": {
+                    request: one.extras["measures"][request]
+                    for request, one in found.items()
+                }
+            },
         )
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from typing import Any
 
 from torch import nn
 
 from flatgauge.integrations.hugging_face import loss_of
-from flatgauge.integrations.monitor import FlatnessMonitor, first_samples
+from flatgauge.integrations.monitor import (
+    FlatnessMonitor,
+    FlatnessWarning,
+    bare,
+    first_samples,
+)
 
 try:
     from transformers import (
@@ -26,15 +33,15 @@ except ImportError as error:
 class FlatnessCallback(TrainerCallback):
     """Measures flatness while a Trainer trains, and logs it with `Trainer.log`.
 
-        trainer.add_callback(FlatnessCallback(trainer, every=500))
+        Trainer(..., callbacks=[FlatnessCallback(every=500)])
 
     Training is not disturbed: weights, optimizer and random states are as without it. A
     measurement that fails is a warning. `monitor.series()` has all numbers, and a page.
 
     Args:
-        trainer: whose log is written; callbacks are not told their trainer.
         data: a fixed part of the data, as for `flatgauge.Objective`; the first `samples`
             of the training data, through the trainer's own collator, if None.
+        trainer: whose log is written; the one that trains if None.
         every: measure at steps that are multiples of it.
         share: of the training time, at most.
         samples: how many of the training data.
@@ -45,21 +52,20 @@ class FlatnessCallback(TrainerCallback):
 
     def __init__(
         self,
-        trainer: Trainer,
         data: Any = None,
         *,
+        trainer: Trainer | None = None,
         every: int = 100,
         share: float = 0.05,
         samples: int = 256,
         loss: Any = None,
         **more: Any,
     ):
-        model: Any = trainer.model
-        self._trainer, self._samples = trainer, samples
+        self._trainer, self._samples, self._told = trainer, samples, loss is not None
         self._loader: Any = None
         self.monitor = FlatnessMonitor(
             self._training_data if data is None else data,
-            loss=loss_of(type(model).__name__, model.config) if loss is None else loss,
+            loss="cross-entropy" if loss is None else loss,
             every=every,
             share=share,
             **more,
@@ -70,11 +76,24 @@ class FlatnessCallback(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        model: nn.Module | None = None,
         train_dataloader: Any = None,
         **_: Any,
     ) -> None:
         """The time begins."""
         self._loader = train_dataloader
+        self._trainer = self._trainer or _training(state)
+        if self._trainer is None and state.is_world_process_zero:
+            warnings.warn(
+                "the trainer that trains was not found, and flatness is not logged, only "
+                "kept in monitor.series(): give it as trainer=.",
+                FlatnessWarning,
+                stacklevel=2,
+            )
+        if not self._told and model is not None:
+            whole = bare(model)
+            config = getattr(whole, "config", None)
+            self.monitor.loss = loss_of(type(whole).__name__, config)
         self.monitor.start()
 
     def on_step_end(
@@ -89,7 +108,7 @@ class FlatnessCallback(TrainerCallback):
         if model is None or not state.is_world_process_zero:
             return
         found = self.monitor(model, state.global_step)
-        if found:
+        if found and self._trainer is not None:
             # Writing a log takes the wish for the next one away.
             wished = control.should_log
             self._trainer.log(found)
@@ -97,3 +116,14 @@ class FlatnessCallback(TrainerCallback):
 
     def _training_data(self) -> Any:
         return first_samples(self._loader, self._samples)()
+
+
+def _training(state: TrainerState) -> Trainer | None:
+    """The Trainer that is calling: it tells its callbacks its state, but not itself."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, Trainer) and found.state is state:
+            return found
+        frame = frame.f_back
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flatgauge.errors import LossError
-from flatgauge.losses.loss import IGNORED, Rows
+from flatgauge.losses.loss import IGNORED, Rows, random_signs
 from flatgauge.noise import standard_normal
 
 
@@ -78,16 +79,17 @@ def complements(p: Tensor) -> Tensor:
     return (1 - p).scatter(-1, top, p.scatter(-1, top, 0.0).sum(-1, keepdim=True))
 
 
-def softmax_root(p: Tensor, u: Tensor) -> Tensor:
-    """S u for S = diag(√p) − p √pᵀ, whose diagonal is √p (1 − p)."""
-    top = p.argmax(-1, keepdim=True)
-    parts = p.sqrt() * u
-    others = parts.scatter(-1, top, 0.0).sum(-1, keepdim=True)
-    first = parts.gather(-1, top)
-    left = complements(p).gather(-1, top)
-    return (parts - p * (first + others)).scatter(
-        -1, top, first * left - p.gather(-1, top) * others
-    )
+def softmax_probes(p: Tensor, random: torch.Generator) -> Iterator[Tensor]:
+    """S u for S = diag(√p) − p √pᵀ, whose diagonal is √p (1 − p), and signs u = ±1."""
+    top, root = p.argmax(-1, keepdim=True), p.sqrt()
+    own, left = p.gather(-1, top), complements(p).gather(-1, top)
+    while True:
+        # In place: there may be as many scores as a model has activations.
+        parts = random_signs(p, random).mul_(root)
+        first = parts.gather(-1, top)
+        others = parts.scatter_(-1, top, 0.0).sum(-1, keepdim=True)
+        parts.addcmul_(p, first + others, value=-1)
+        yield parts.scatter_(-1, top, first * left - own * others)
 
 
 def softmax_columns(p: Tensor) -> Tensor:

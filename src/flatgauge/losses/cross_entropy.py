@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,9 @@ from flatgauge.losses.classes import (
     sample_classes,
     softmax_columns,
     softmax_covariance,
-    softmax_root,
+    softmax_probes,
 )
-from flatgauge.losses.loss import RowLoss, Rows, random_signs
+from flatgauge.losses.loss import RowLoss, Rows
 from flatgauge.shapes import Float
 
 
@@ -48,12 +49,12 @@ class CrossEntropy(RowLoss):
         p = rows.outputs.detach().softmax(-1)
         return softmax_columns(p), torch.ones_like(p)
 
-    def hessian_probe(
+    def hessian_probes(
         self, rows: Rows, random: torch.Generator
-    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+    ) -> Iterator[tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]]:
         """S u with u = ±1, without forming S."""
-        p = rows.outputs.detach().softmax(-1)
-        return softmax_root(p, random_signs(p, random)), None
+        for probe in softmax_probes(rows.outputs.detach().softmax(-1), random):
+            yield probe, None
 
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]

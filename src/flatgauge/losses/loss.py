@@ -9,6 +9,7 @@ Gauss-Newton matrix and the exact diagonal are built from.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +87,13 @@ class RowLoss(ValueLoss):
         """Columns c_r and signs s_r = ±1 with ∇²_f ℓ = Σ_r s_r c_r c_rᵀ, for each row."""
 
     @abstractmethod
-    def hessian_probe(
+    def hessian_probes(
         self, rows: Rows, random: torch.Generator
-    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
-        """Random p and n with E[p pᵀ] − E[n nᵀ] = ∇²_f ℓ (n is None where it is 0)."""
+    ) -> Iterator[tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]]:
+        """Random p and n with E[p pᵀ] − E[n nᵀ] = ∇²_f ℓ (n is None where it is 0).
+
+        They have no end; what they have in common is computed once, before the first.
+        """
 
     @abstractmethod
     def fisher_product(

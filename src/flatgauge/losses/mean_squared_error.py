@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +70,13 @@ class MeanSquaredError(RowLoss):
         ones = torch.ones_like(rows.outputs.detach())
         return torch.diag_embed(ones * self._root(ones)), ones
 
-    def hessian_probe(
+    def hessian_probes(
         self, rows: Rows, random: torch.Generator
-    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+    ) -> Iterator[tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]]:
         """√(2/K) times random signs."""
-        signs = random_signs(rows.outputs.detach(), random)
-        return signs * self._root(signs), None
+        while True:
+            signs = random_signs(rows.outputs.detach(), random)
+            yield signs * self._root(signs), None
 
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from flatgauge.losses.classes import (
     sample_classes,
     softmax_covariance,
     softmax_matrix,
-    softmax_root,
+    softmax_probes,
 )
 from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
 from flatgauge.shapes import Float
@@ -103,35 +104,45 @@ class NormalizedCrossEntropy(RowLoss):
         columns = eigenvectors * eigenvalues.abs().sqrt()[:, None, :]
         return columns, torch.where(eigenvalues < 0, -1.0, 1.0).to(p.dtype)
 
-    def hessian_probe(
+    def hessian_probes(
         self, rows: Rows, random: torch.Generator
-    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+    ) -> Iterator[tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]]:
         """Independent signs on the positive and on the negative eigenspace.
 
         Above 256 classes the closed form's own terms are used, which needs no
         eigenvectors: P S / s, ± P and the two directions of g zᵀ + z gᵀ.
         """
-        z, p, s, a = self._parts(rows)
-        classes = p.shape[-1]
-        if classes <= 256:
-            columns, signs = self.hessian_columns(rows)
+        if rows.outputs.shape[-1] > 256:
+            yield from self._probes_of_terms(rows, random)
+        columns, signs = self.hessian_columns(rows)
+        while True:
             u = random_signs(signs, random)
             plus = (columns * (u * (signs > 0))[:, None, :]).sum(-1)
             minus = (columns * (u * (signs < 0))[:, None, :]).sum(-1)
-            return plus, minus
-        plus = _project(z, softmax_root(p, random_signs(p, random))) / s
+            yield plus, minus
+
+    def _probes_of_terms(
+        self, rows: Rows, random: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        z, p, s, a = self._parts(rows)
+        classes = p.shape[-1]
         lean = -(z * a).sum(-1, keepdim=True) / classes
-        flat = _project(z, random_signs(p, random)) / s
+        above, below = lean.clamp_min(0).sqrt(), (-lean).clamp_min(0).sqrt() / s
         gradient = _project(z, a) / s
+        del a
         length = gradient.norm(dim=-1, keepdim=True)
         unit = gradient / length.clamp_min(torch.finfo(p.dtype).tiny)
         weight = (length / (math.sqrt(classes) * s)).sqrt() / math.sqrt(2)
         axis = z / math.sqrt(classes)
-        plus = plus + lean.clamp_min(0).sqrt() * flat
-        plus = plus + weight * (unit - axis) * random_signs(length, random)
-        minus = (-lean).clamp_min(0).sqrt() * flat
-        minus = minus + weight * (unit + axis) * random_signs(length, random)
-        return plus, minus
+        ahead, behind = weight * (unit - axis), weight * (unit + axis)
+        del gradient, unit, axis
+        for root in softmax_probes(p, random):
+            flat = random_signs(p, random)
+            plus = _project(z, root.addcmul_(above, flat)).div_(s)
+            plus.addcmul_(ahead, random_signs(length, random))
+            minus = _project(z, flat).mul_(below)
+            minus.addcmul_(behind, random_signs(length, random))
+            yield plus, minus
 
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]
@@ -153,4 +164,5 @@ def _normalized(f: Tensor) -> Tensor:
 
 def _project(z: Tensor, v: Tensor) -> Tensor:
     """P v with P = I − 11ᵀ/K − zzᵀ/K."""
-    return v - v.mean(-1, keepdim=True) - z * (z * v).mean(-1, keepdim=True)
+    along = (z * v).mean(-1, keepdim=True)
+    return (v - v.mean(-1, keepdim=True)).addcmul_(z, along, value=-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,9 +17,9 @@ from flatgauge.losses.classes import (
     flatten_classes,
     sample_classes,
     softmax_columns,
-    softmax_root,
+    softmax_probes,
 )
-from flatgauge.losses.loss import IGNORED, RowLoss, Rows, random_signs
+from flatgauge.losses.loss import IGNORED, RowLoss, Rows
 from flatgauge.shapes import Float
 
 # Class weights that a name spells out.
@@ -82,12 +82,13 @@ class WeightedCrossEntropy(RowLoss):
         p = rows.outputs.detach().softmax(-1)
         return softmax_columns(p) * self._root(rows)[..., None], torch.ones_like(p)
 
-    def hessian_probe(
+    def hessian_probes(
         self, rows: Rows, random: torch.Generator
-    ) -> tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]:
+    ) -> Iterator[tuple[Float[Tensor, "M K"], Float[Tensor, "M K"] | None]]:
         """√(c s) S u with u = ±1."""
-        p = rows.outputs.detach().softmax(-1)
-        return softmax_root(p, random_signs(p, random)) * self._root(rows), None
+        root = self._root(rows)
+        for probe in softmax_probes(rows.outputs.detach().softmax(-1), random):
+            yield probe * root, None
 
     def fisher_product(
         self, rows: Rows, vectors: Float[Tensor, "M K"]

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flatgauge import deadline
-from flatgauge.curvature.diagonal import backward_passes, output_layout
+from flatgauge.curvature.diagonal import backward_passes
+from flatgauge.curvature.per_row import rows_apart
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import (
     EXACT_METHODS,
@@ -161,7 +162,9 @@ def of_fisher_rao(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """A product with the Jacobian, or squared gradients for the diagonal."""
     whole = LOOK
     if options["diagonal"]:
-        whole += ROW * output_layout(work.objective)[1]
+        rows = rows_apart(work.objective)
+        exact = rows <= options["exact_rows"]
+        whole += ROW * rows if exact else PASS * options["probes"]
     return Gradients(whole, whole)
 
 

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
-from flatgauge.curvature.per_row import squared_row_gradients
+from flatgauge.curvature.per_row import (
+    rows_apart,
+    signed_row_sums,
+    squared_row_gradients,
+)
 from flatgauge.curvature.per_sample import SquaredGradients
 from flatgauge.curvature.shares import Pull, by_slot
 from flatgauge.data import Batch, cut_length
@@ -17,17 +21,21 @@ from flatgauge.losses import value_loss
 from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.measures import effort
 from flatgauge.measures.curvatures import shown
+from flatgauge.measures.options import Count
 from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once
 from flatgauge.results import Status
-from flatgauge.shards import cut, number
+from flatgauge.shards import cut, joined, number
+from flatgauge.solvers.student import standard_error
 from flatgauge.vectors import Params
 from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
 # Roundings of a product that a term of ⟨∇_f ℓ, J θ⟩ may carry: its slope, its change, their
 # product and the sum each lose one.
 TERM_ROUNDINGS = 4.0
+# The relative standard error up to which an estimate is one.
+GOOD = 0.1
 
 
 def _claims(options, loss: str) -> set[Kind]:
@@ -43,12 +51,18 @@ def _claims(options, loss: str) -> set[Kind]:
     reference="Liang et al. 2019; Tsuzuku et al. 2019, equation (25) for the diagonal",
     invariant_to=_claims,
     flatter="smaller",
-    cost="about two gradients; the diagonal form one backward for each row of a sample",
+    cost="about two gradients; the diagonal form one backward for each row of a sample, "
+    "or for each probe",
     effort=effort.of_fisher_rao,
     on_shards=True,
 )
 def fisher_rao_norm(
-    work: Workbench, *, diagonal: bool = False, center_output: bool = False
+    work: Workbench,
+    *,
+    diagonal: bool = False,
+    center_output: bool = False,
+    exact_rows: Count = 128,
+    probes: Count = 30,
 ) -> Outcome:
     """With the targets of the data (the empirical Fisher matrix).
 
@@ -57,6 +71,10 @@ def fisher_rao_norm(
         diagonal: only the diagonal of the Fisher matrix.
         center_output: for the diagonal form: take the mean over classes out of the
             output layer first.
+        exact_rows: for the diagonal form: up to how many rows of a sample (the tokens of
+            a sequence) each is differentiated by itself; more are added up with random
+            signs.
+        probes: how many times signs are drawn.
     """
     loss = value_loss(work.objective.loss, "it needs")
     if work.objective.coupled:
@@ -69,6 +87,8 @@ def fisher_rao_norm(
         )
     if diagonal:
         point = work.point(center_output)
+        if rows_apart(work.objective) > exact_rows:
+            return _estimated(work, loss, point, max(probes, 2))
         squares = _squared_gradients(work, loss)
         layers = {
             name: number((tensor.double().square() * squares[name].double()).sum())
@@ -105,6 +125,25 @@ def _full(work: Workbench, loss: ValueLoss) -> tuple[float, float | None]:
     total, error = objective.sum(squares)
     count = objective.sample_count
     return total / count, shown(error / count, total / count, objective.dtype)
+
+
+def _estimated(work: Workbench, loss: ValueLoss, point: Params, probes: int) -> Outcome:
+    """The diagonal form from sums over rows with random signs."""
+    whole = work.objective.whole()
+    here = {name: joined(tensor) for name, tensor in point.items()}
+    draws = signed_row_sums(whole, loss, here, probes, work.seed).cpu()
+    value = float(draws.sum(1).mean())
+    error = float(standard_error(draws.sum(1).numpy()))
+    layers = dict(zip(point, draws.mean(0).tolist(), strict=True))
+    good = error <= GOOD * value
+    status = Status.ESTIMATED if good else Status.NOT_CONVERGED
+    message = (
+        f"The mean of {probes} sums over rows with random signs, without bias; two "
+        "standard errors hold in about 95 %."
+    )
+    if not good:
+        message += " The standard error is more than a tenth: raise probes=."
+    return Outcome(value, status, message, error, {"layers": layers, "probes": probes})
 
 
 @once

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from flatgauge.errors import OptionError
 from flatgauge.measures.options import checked, option_types
-from flatgauge.results import Status
+from flatgauge.results import Measurement, Status
 from flatgauge.vocabulary import Kind
 
 NORMALIZED_LOSS = "normalized-cross-entropy"
@@ -222,3 +222,24 @@ def find_measure(name: str) -> MeasureInfo:
         known = ", ".join(sorted(_REGISTERED))
         raise OptionError(f"the measure '{name}' is not known; there are: {known}.")
     return _REGISTERED[name]
+
+
+def catalogue(found: Mapping[str, Measurement]) -> dict[str, Any]:
+    """What a page says about each measure: title, formula, reference and claims."""
+    entries = {}
+    for request, one in found.items():
+        info = find_measure(one.measure)
+        entries[request] = {
+            "title": info.title,
+            "formula": info.formula,
+            "reference": info.reference,
+            "flatter": info.flatter,
+            "logarithmic": info.logarithmic,
+            "invariant_to": sorted(claims_of(one)),
+        }
+    return entries
+
+
+def claims_of(found: Measurement) -> frozenset[str]:
+    """What this very number claims to be invariant to."""
+    return find_measure(found.measure).invariant_to(found.options, found.loss)

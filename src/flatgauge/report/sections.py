@@ -100,8 +100,8 @@ def verdict_table(report: Plain) -> dict[str, Any]:
             {
                 **entry,
                 "values": values,
-                "flatter_name": row.get("flatter"),
-                "significant": row.get("significant", False),
+                "flatter_name": row.get("flatter") if row.get("significant") else None,
+                "untold": row.get("untold", ""),
                 "moved": moved.get(request),
             }
         )

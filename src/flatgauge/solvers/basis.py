@@ -20,7 +20,8 @@ from flatgauge.solvers.inner import combination, full_precision, remove_parts_al
 BASIS_SHARE = 0.3
 # The part of the host's available memory that it may fill after that.
 HOST_SHARE = 0.5
-# Bytes of several rows that are allocated, or brought to the device, at once.
+# Bytes of several rows that are allocated, or brought to the device, at once; on the device
+# an eighth of its room, where that is more.
 BLOCK = 2**28
 # A restart needs some rows to keep, and some to go on with.
 FEWEST_ROWS = 6
@@ -74,6 +75,7 @@ class Basis:
     def __init__(self, like: Float[Tensor, " n"], room: Room, most: int):
         self._like = like.new_empty(0)
         self._width = like.numel()
+        self._room = room
         self._row_bytes = max(1, longest(like) * like.element_size())
         self._on_device = room.device // self._row_bytes
         in_host = room.host // self._row_bytes
@@ -168,7 +170,8 @@ class Basis:
         # few rows are so large that those not yet in use would matter.
         here = self._taken < self._on_device
         limit = min(self._on_device, self.capacity) if here else self.capacity
-        rows = min(max(8, self._taken // 2), max(1, BLOCK // self._row_bytes))
+        block = max(BLOCK, self._room.device // 8) if here else BLOCK
+        rows = min(max(8, self._taken // 2), max(1, block // self._row_bytes))
         rows = min(rows, limit - self._taken)
         device = self._like.device if here else "cpu"
         self._blocks.append(self._like.new_empty(rows, self._width, device=device))

@@ -1,7 +1,7 @@
 """Ways to multiply a vector by the curvature of one batch; one route per file.
 
 Every direct subclass of `Route` in a file here is found by itself: to add a route, add a
-file; to remove it, remove the file.
+file; what a plan weighs against the truth is in `RIVALS` below, and in `plan.py`.
 """
 
 from __future__ import annotations

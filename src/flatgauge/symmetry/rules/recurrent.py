@@ -5,7 +5,7 @@ The state has one scale over all steps, and is its own input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,12 @@ def _final(site: Site, states: Sequence[Scale], given: Scale) -> Scale:
     return Scale(labels.shape, ((1.0, labels),), any(one.zeros for one in found))
 
 
+def _as_recorded(site: Site, finals: list[Scale]) -> Iterator[Scale]:
+    """Final states in the shapes of the graph: torch 2.11's has a dimension of 1 too many."""
+    for final, output in zip(finals, site.node.outputs[1:], strict=True):
+        yield final if output is None else final.reshape(output.shape)
+
+
 @scale_rule("aten::rnn_relu", "aten::rnn_tanh")
 def simple(site: Site, *arguments: Any) -> Any:
     """The layer h ← f(W x + b + U h + c); tanh fixes what it is applied to."""
@@ -128,7 +134,7 @@ def gated(site: Site, *arguments: Any) -> Any:
     for inner in given[1:]:
         bounded = [unscaled(inner.shape[-1:]) for _ in states]
         finals.append(_final(site, bounded, inner))
-    return x.expand(site.shape), *finals
+    return x.expand(site.shape), *_as_recorded(site, finals)
 
 
 @scale_rule("aten::bilinear")
