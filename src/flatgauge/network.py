@@ -306,7 +306,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """
     parallel = nn.parallel.DistributedDataParallel
     outer = parallel | nn.DataParallel
-    own = model.module if isinstance(model, outer) else model
+    own: Any = model.module if isinstance(model, outer) else model
     for name, module in own.named_modules():
         if isinstance(module, parallel):
             raise ModelError(

@@ -8,17 +8,14 @@ from typing import NamedTuple
 
 from flatgauge import deadline
 from flatgauge.errors import FlatgaugeError
+from flatgauge.measures.effort import gradient_seconds
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import NotApplicable, Workbench
-from flatgauge.objective import Objective
 from flatgauge.requests import PlannedMeasure
-from flatgauge.vectors import gradient_of
 
-# A gradient is timed again, since the first one also warms up, and the model is looked at,
-# unless that takes this share of the time that is left.
-AGAIN = 0.1
-# Gradients that it takes to see by what ways a model is measured.
-LOOKS = 15.0
+# The share of the time that is left in which the model is looked at, and the gradients that
+# it takes to see by what ways it is measured.
+LOOKING, LOOKS = 0.1, 15.0
 # How much longer than expected a measure may take before others are thought of.
 SLACK = 1.5
 # The same of a first estimate.
@@ -26,10 +23,20 @@ MARGIN = 1.25
 
 
 class Expected(NamedTuple):
-    """Seconds that a measure takes, and that it takes until there is an estimate."""
+    """Seconds that a measure takes, and that it takes until there is an estimate.
+
+    `of_shared` of them are for what other measures need, too, by the name `shared`.
+    """
 
     whole: float
     first: float
+    of_shared: float = 0.0
+    shared: str = ""
+
+    def times(self, factor: float) -> Expected:
+        """The same, where all takes so much longer."""
+        whole, first, of_shared = (factor * seconds for seconds in self[:3])
+        return Expected(whole, first, of_shared, self.shared)
 
 
 def admitted(left: float, expected: Sequence[Expected | None]) -> list[int]:
@@ -87,7 +94,7 @@ def expected_seconds(
     """By request, the gradients that it takes, times the time of one."""
     gradient = gradient_seconds(work.objective)
     found = deadline.current()
-    work.may_look = found is None or LOOKS * gradient <= AGAIN * found.left
+    work.may_look = found is None or LOOKS * gradient <= LOOKING * found.left
     for request, (info, options) in plans.items():
         deadline.check()
         try:
@@ -96,28 +103,25 @@ def expected_seconds(
             # It does not apply, and says so in no time.
             effort = Gradients(0.0, 0.0)
         if effort is not None:
-            yield request, Expected(*(gradient * one for one in effort))
+            yield request, Expected(*effort).times(gradient)
 
 
-def gradient_seconds(objective: Objective) -> float:
-    """The seconds of one gradient, by that of the first batch."""
+def in_turn(
+    order: Sequence[str], expected: Mapping[str, Expected | None]
+) -> dict[str, float | None]:
+    """The seconds of each, where what is shared is done by the first that needs it.
 
-    def once() -> float:
-        batch = objective.first_batch()
-
-        def own() -> float:
-            started = deadline.clock()
-            with objective.isolated():
-                leaves = objective.leaves()
-                slope = gradient_of(objective.batch_total(leaves, batch), leaves)
-                # Waits for the device.
-                float(next(iter(slope.values())).sum())
-            return deadline.clock() - started
-
-        return objective.ranks.agreed(objective.ranks.together(own))
-
-    taken = once()
-    found = deadline.current()
-    if found is None or taken < AGAIN * found.left:
-        taken = min(taken, once())
-    return taken * objective.sample_count / max(objective.batch_sizes[0], 1)
+    >>> one, other = Expected(5.0, 0.0, 4.0, "matrix"), Expected(6.0, 0.0, 4.0, "matrix")
+    >>> in_turn(["b", "a", "c"], {"a": one, "b": other, "c": None})
+    {'b': 6.0, 'a': 1.0, 'c': None}
+    """
+    found: dict[str, float | None] = {}
+    done: set[str] = set()
+    for request in order:
+        one = expected[request]
+        if one is None:
+            found[request] = None
+            continue
+        found[request] = one.whole - one.of_shared * (one.shared in done)
+        done |= {one.shared} - {""}
+    return found

@@ -18,6 +18,7 @@ from flatgauge.planning import (
     allowance,
     cheap_first,
     expected_seconds,
+    in_turn,
 )
 from flatgauge.progress import Lines, Observer, Progress
 from flatgauge.requests import PlannedMeasure
@@ -215,9 +216,7 @@ class Schedule:
     def _now(self, request: str) -> Expected | None:
         """What a measure is expected to take, by what those before it took."""
         expected = self.expected[request]
-        if expected is None:
-            return None
-        return Expected(*(self._slower * seconds for seconds in expected))
+        return None if expected is None else expected.times(self._slower)
 
     def _take_in(self, limit: Deadline | None) -> None:
         """An interrupt ends the run, unless it is to raise, or is the second one."""
@@ -242,8 +241,7 @@ class Schedule:
             self._listener.planned(self._whole(), left)
 
     def _whole(self) -> dict[str, float | None]:
-        found = {request: self.expected[request] for request in self.order}
-        return {r: None if one is None else one.whole for r, one in found.items()}
+        return in_turn(self.order, self.expected)
 
 
 def _nothing(stop: OutOfTime, when: str) -> Outcome:

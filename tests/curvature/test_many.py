@@ -8,8 +8,11 @@ from support.cases import Gpt, Residual, assert_close, mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import products
-from flatgauge.curvature.routes import ROUTES
+from flatgauge.curvature import many, products
+from flatgauge.curvature.dense import dense_hessian
+from flatgauge.curvature.many import ManyProducts
+from flatgauge.curvature.operator import Block
+from flatgauge.curvature.routes import ROUTES, double_backward
 from flatgauge.curvature.routes.double_backward import GradientGraph
 from flatgauge.vectors import gaussian, generator
 
@@ -93,21 +96,60 @@ def test_parts_of_vectors(objective):
             assert_close(found, graph(vector))
 
 
+@pytest.mark.parametrize("together", [3, 7, 1000])
+def test_the_matrix_is_that_of_torch(objective, together, monkeypatch):
+    monkeypatch.setattr(many, "LEAST", together)
+    monkeypatch.setattr(many, "MOST", together)
+    hessian = fg.Hessian(objective)
+    assert hessian.as_matrix(instead_of=0) is None
+    found = hessian.as_matrix(instead_of=10**6)
+    assert found is not None
+    truth = dense_hessian(objective)
+    torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-11)
+    assert hessian.products == hessian.dimension
+    (vector,) = some(objective, 1)
+    whole = hessian @ vector
+    assert_close(whole, fg.Hessian(objective) @ vector)
+    names = list(objective.parameters)[1:]
+    of_part = Block(hessian, names) @ {name: vector[name] for name in names}
+    first = next(iter(vector))
+    rest = {**vector, first: torch.zeros_like(vector[first])}
+    assert_close(of_part, {name: (hessian @ rest)[name] for name in names})
+
+
 @pytest.mark.parametrize("trouble", ["wrong", "refused"])
 def test_what_cannot_be_done_at_once_is_done_one_by_one(trouble, monkeypatch):
     objective = fg.Objective(mlp(5, 4, 3, activation=nn.Tanh).double(), (X, Y))
-    own = GradientGraph.pulled
+    own = ManyProducts.__call__
 
-    def pulled(self, vector, *, together):
-        if together and trouble == "refused":
+    def wrong(self, vectors, onto):
+        if trouble == "refused":
             raise RuntimeError("no batching rule")
-        found = own(self, vector, together=together)
-        if together:
-            found["0.bias"] = found["0.bias"] * 1.001
-        return found
+        found = own(self, vectors, onto)
+        return {**found, "0.bias": found["0.bias"] * 1.001}
 
-    monkeypatch.setattr(GradientGraph, "pulled", pulled)
+    monkeypatch.setattr(ManyProducts, "__call__", wrong)
     graph, vectors = prepared(objective), some(objective)
     with objective.isolated():
+        assert graph.at_once is None
         for found, vector in zip(graph.many(vectors), vectors, strict=True):
             assert_close(found, graph(vector))
+        matrix = graph.matrix() / objective.sample_count
+    truth = dense_hessian(objective)
+    torch.testing.assert_close(matrix, truth, rtol=1e-10, atol=1e-11)
+    assert fg.Hessian(objective).as_matrix(instead_of=10**6) is None
+
+
+def test_a_batch_that_cannot_be_done_at_once_goes_beside_others(objective, monkeypatch):
+    """A network may take another path on other data."""
+    whole = fg.Hessian(objective).as_matrix(instead_of=10**6)
+    own = many.many_products
+
+    def first_only(one, batch, truth):
+        return None if batch.index else own(one, batch, truth)
+
+    monkeypatch.setattr(double_backward, "many_products", first_only)
+    inputs, targets = objective.first_batch().inputs, objective.first_batch().targets
+    cut = fg.Objective(objective.model(), (inputs, targets), batch_size=2)
+    found = fg.Hessian(cut).as_matrix(instead_of=10**6)
+    torch.testing.assert_close(found, whole, rtol=1e-9, atol=1e-10)

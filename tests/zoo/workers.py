@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+import flatgauge as fg
 from zoo.checks import Row, check
 from zoo.registry import every_network
 from zoo.torchvision_operators import torchvision_importable
@@ -96,6 +97,7 @@ def _preload() -> None:
     for name in PRELOADED:
         with suppress(ImportError):
             import_module(name)
+    fg.list_measures()
 
 
 def _path(folder: str, name: str) -> Path:

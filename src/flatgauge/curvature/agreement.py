@@ -51,10 +51,10 @@ def difference(found: Params, right: Params) -> float:
     return distance / size if size > 0 else distance
 
 
-def is_same_product(found: Params, right: Params) -> bool:
-    """Whether two ways to one product differ by rounding alone, in their own precision."""
-    coarsest = max(torch.finfo(tensor.dtype).eps for tensor in right.values())
-    return difference(found, right) <= max(SAME_PRODUCT, CANCELLED_UNITS * coarsest)
+def is_same_product(found: Params, right: Params, precision: torch.dtype) -> bool:
+    """Whether two ways to one product differ by rounding alone, in some precision."""
+    allowed = CANCELLED_UNITS * torch.finfo(precision).eps
+    return difference(found, right) <= max(SAME_PRODUCT, allowed)
 
 
 def check_product(found: Params, right: Params, objective: Objective) -> None:

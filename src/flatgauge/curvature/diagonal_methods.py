@@ -85,12 +85,18 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     units_of = ravel({n: _typical(t).expand_as(t) for n, t in space.items()})
     diagonal = torch.zeros_like(flat)
     largest = plain(flat).new_tensor(abs(hessian.objective.value()))
+    matrix = hessian.as_matrix(instead_of=count)
     for start in range(0, count, UNITS_TOGETHER):
-        units = unit_columns(space, start, min(start + UNITS_TOGETHER, count))
-        columns = hessian.multiply_flat(units)
-        diagonal += plain(units * columns).sum(1)
-        own = added(plain(units_of) @ plain(units), units)
-        scaled = columns * units_of[:, None] * own
+        stop = min(start + UNITS_TOGETHER, count)
+        if matrix is not None:
+            diagonal[start:stop] = matrix.diagonal()[start:stop]
+            scaled = matrix[start:stop] * units_of * units_of[start:stop, None]
+        else:
+            units = unit_columns(space, start, stop)
+            columns = hessian.multiply_flat(units)
+            diagonal += plain(units * columns).sum(1)
+            own = added(plain(units_of) @ plain(units), units)
+            scaled = columns * units_of[:, None] * own
         largest = torch.maximum(largest, largest_entry(scaled))
     sizes = units_of.square().reciprocal() * largest
     if isinstance(hessian.objective.loss, RowLoss) and hessian.objective.fits_whole:

@@ -2,52 +2,189 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 import warnings
-from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
+from torch import Tensor
 
+from flatgauge import deadline
 from flatgauge.curvature.agreement import is_same_product
-from flatgauge.vectors import Params, gaussian, generator
+from flatgauge.curvature.operator import Product
+from flatgauge.curvature.own_precision import coarsest
+from flatgauge.data import Batch
+from flatgauge.errors import FlatgaugeError
+from flatgauge.kernels.composed import Composed
+from flatgauge.objective import Objective
+from flatgauge.vectors import (
+    Params,
+    gaussian,
+    generator,
+    gradient_of,
+    graph_nodes,
+    size,
+    unit_columns,
+)
+
+# Entries that one backward may write, for all vectors together: more leave the cache; and
+# the fewest and most vectors.
+AT_ONCE, LEAST, MOST = 2**22, 16, 128
+# Entries that a node of a graph writes in the time that it takes to be called, and how
+# much longer it takes to be called for several vectors.
+A_CALL, BATCHED = 10_000.0, 3.0
+# Passes of which three are made to see what they take.
+AGAIN = 16
+# The share of a graph that the upper triangle of a matrix goes through, on average.
+TRIANGLE = 0.6
 
 
-class ManyProducts(ABC):
-    """The product with one batch, for one vector or for several.
+@dataclass(frozen=True)
+class ManyProducts:
+    """v ↦ ∂⟨∇L, v⟩/∂θ for several vectors in one backward through a graph of its own.
 
-    Not every operation can be done for several vectors by torch, and not every rule for
-    that need be right: at the first time both ways are compared on this very batch.
+    Args:
+        point: θ, as leaves.
+        curved: the parts of ∇L that depend on θ, by operations that can be batched.
     """
 
-    _agrees: bool | None = None
+    point: Params
+    curved: Params
 
-    @abstractmethod
-    def pulled(self, vector: Params, *, together: bool) -> Params:
-        """A_b v; if `together`, vectors are stacked along a leading dimension."""
+    def __call__(self, vectors: Params, onto: Collection[str]) -> Params:
+        """Images of vectors of some tensors, stacked, in the tensors that are wanted."""
+        leaves = {name: self.point[name] for name in onto}
+        pulled = [name for name in self.curved if name in vectors]
+        if not pulled:
+            count = len(next(iter(vectors.values())))
+            return {n: t.new_zeros(count, *t.shape) for n, t in leaves.items()}
 
-    def __call__(self, vector: Params) -> Params:
-        """A_b v."""
-        return self.pulled(vector, together=False)
-
-    def many(self, vectors: list[Params]) -> list[Params]:
-        """A_b v for vectors v of the same tensors."""
-        if self._agrees is None:
-            random = generator(0)
-            tried = [gaussian(vectors[0], random) for _ in range(2)]
-            right, found = [self(one) for one in tried], self._at_once(tried)
-            self._agrees = found is not None and all(
-                is_same_product(*pair) for pair in zip(found, right, strict=True)
+        def images(slopes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            found = torch.autograd.grad(
+                [self.curved[name] for name in pulled],
+                list(leaves.values()),
+                slopes,
+                retain_graph=True,
+                allow_unused=True,
             )
-        images = self._at_once(vectors) if self._agrees else None
-        return [self(vector) for vector in vectors] if images is None else images
+            pairs = zip(found, leaves.values(), strict=True)
+            return tuple(torch.zeros_like(t) if i is None else i for i, t in pairs)
 
-    def _at_once(self, vectors: list[Params]) -> list[Params] | None:
-        """None where an operation of the backward cannot be done for several."""
-        stacked = {n: torch.stack([one[n] for one in vectors]) for n in vectors[0]}
-        try:
-            with warnings.catch_warnings():
-                # Of operations that are done one by one.
-                warnings.simplefilter("ignore")
-                images = self.pulled(stacked, together=True)
-        except RuntimeError:
-            return None
-        return [{n: t[i] for n, t in images.items()} for i in range(len(vectors))]
+        with warnings.catch_warnings():
+            # Of operations that are done one by one.
+            warnings.simplefilter("ignore")
+            slopes = tuple(vectors[name] for name in pulled)
+            some = self.together if len(slopes[0]) > self.together else None
+            found = torch.func.vmap(images, chunk_size=some)(slopes)
+        return dict(zip(leaves, (one.detach() for one in found), strict=True))
+
+    def matrix(self) -> Tensor:
+        """All of it, by its upper triangle."""
+        count = size(self.point)
+        found = next(iter(self.point.values())).new_zeros(count, count)
+        for start in range(0, count, self.together):
+            deadline.check()
+            rows = self._rows(start)
+            stop, offset = start + len(rows), count - rows.shape[1]
+            found[start:stop, offset:] = rows
+            found[offset:, start:stop] = rows.mT
+        return found
+
+    def _rows(self, start: int) -> Tensor:
+        """As many rows as are done at once, in columns of their tensors and later ones."""
+        count, tensors = size(self.point), self.point.items()
+        stop = min(start + self.together, count)
+        ends = itertools.accumulate(tensor.numel() for tensor in self.point.values())
+        places = dict(zip(self.point, ends, strict=True))
+        later = {name: t for name, t in tensors if places[name] > start}
+        offset = count - size(later)
+        met = {name: t for name, t in later.items() if places[name] - t.numel() < stop}
+        units = unit_columns(met, start - offset, stop - offset).mT
+        parts = units.split([tensor.numel() for tensor in met.values()], dim=1)
+        vectors = {
+            name: part.reshape(-1, *tensor.shape)
+            for (name, tensor), part in zip(met.items(), parts, strict=True)
+        }
+        images = self(vectors, later).values()
+        return torch.cat([one.flatten(1) for one in images], dim=1)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of the matrix, by those of some of its rows."""
+        count = size(self.point)
+        passes = math.ceil(count / self.together)
+        taken = []
+        # The first time takes memory from the system, too.
+        for place in (0.5, 0.25, 0.75)[: 3 if passes >= AGAIN else 1]:
+            started = deadline.clock()
+            self._rows(int(place * count))
+            taken.append(deadline.clock() - started)
+        return passes * statistics.mean(taken[1:] or taken)
+
+    @cached_property
+    def together(self) -> int:
+        """The vectors of one backward."""
+        return min(max(AT_ONCE // max(self._work[1], 1), LEAST), MOST)
+
+    def price(self) -> float:
+        """The matrix in single products: nodes are called, and entries written."""
+        calls, entries = self._work
+        count = size(self.point)
+        one, passes = A_CALL * calls + entries, math.ceil(count / self.together)
+        return TRIANGLE * (passes * BATCHED * A_CALL * calls + count * entries) / one
+
+    def reads(self) -> bool:
+        """Whether a product with the matrix takes less than one through the graph."""
+        calls, entries = self._work
+        return size(self.point) ** 2 <= A_CALL * calls + entries
+
+    @cached_property
+    def _work(self) -> tuple[int, int]:
+        """The nodes of the graph, and the entries that one vector makes them write."""
+        made = [node._input_metadata for node in graph_nodes(self.curved.values())]
+        entries = sum(math.prod(one.shape) for each in made for one in each)
+        return len(made), entries
+
+
+def many_products(
+    objective: Objective, batch: Batch, truth: Product
+) -> ManyProducts | None:
+    """Those of a batch; None where torch cannot make them, or they are not the true ones.
+
+    Not every operation can be done for several vectors by torch, and not every rule for
+    that need be right.
+    """
+    random = generator(0)
+    tried = [gaussian(objective.parameters, random) for _ in range(2)]
+    try:
+        point = objective.leaves()
+        with Composed():
+            total = objective.batch_total(point, batch)
+        slopes = gradient_of(total, point, create_graph=True)
+        made = ManyProducts(
+            point, {n: slope for n, slope in slopes.items() if slope.requires_grad}
+        )
+        found = unstacked(made(stacked(tried), point))
+    except (RuntimeError, FlatgaugeError):
+        return None
+    precision = coarsest(slopes.values(), objective.dtype)
+    right = all(
+        is_same_product(image, truth(vector), precision)
+        for image, vector in zip(found, tried, strict=True)
+    )
+    return made if right else None
+
+
+def stacked(vectors: list[Params]) -> Params:
+    """Vectors of the same tensors, along a leading dimension."""
+    return {name: torch.stack([one[name] for one in vectors]) for name in vectors[0]}
+
+
+def unstacked(vectors: Params) -> list[Params]:
+    """The inverse."""
+    parts = [tensor.unbind() for tensor in vectors.values()]
+    return [dict(zip(vectors, each, strict=True)) for each in zip(*parts, strict=True)]

@@ -7,7 +7,10 @@ rounded, so that no number about the network is finer than that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
+from torch import Tensor
 
 from flatgauge.data import map_batch
 from flatgauge.memo import once_per_network
@@ -31,10 +34,11 @@ def own_precision(objective: Objective) -> torch.dtype:
         outputs = objective.ranks.together(
             lambda: objective.evaluate(objective.leaves(), batch)[0]
         )
-        met = {
-            made.dtype
-            for node in graph_nodes(tensors_in(outputs))
-            for made in node._input_metadata
-        }
-    floating = {dtype for dtype in met if dtype.is_floating_point} | {objective.dtype}
-    return max(floating, key=lambda dtype: torch.finfo(dtype).eps)
+    return coarsest(tensors_in(outputs), objective.dtype)
+
+
+def coarsest(tensors: Iterable[Tensor], dtype: torch.dtype) -> torch.dtype:
+    """Of a dtype and those of the floating tensors that these were computed through."""
+    met = {made.dtype for node in graph_nodes(tensors) for made in node._input_metadata}
+    floating = {one for one in met if one.is_floating_point} | {dtype}
+    return max(floating, key=lambda one: torch.finfo(one).eps)

@@ -7,11 +7,15 @@ differentiated once, a recording) is kept for the next call while it fits in the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import final
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
@@ -20,6 +24,7 @@ from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
+from flatgauge.curvature.routes.double_backward import GradientGraph
 from flatgauge.curvature.samples import sample_length, take_samples
 from flatgauge.data import Batch, samples_in
 from flatgauge.errors import LossError, OptionError, OutOfMemoryError
@@ -32,12 +37,26 @@ from flatgauge.memory import (
     memory_budget,
 )
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add_into, derivative_errors, first_line, scale
+from flatgauge.vectors import (
+    Params,
+    add_into,
+    derivative_errors,
+    first_line,
+    own_bytes,
+    ravel,
+    scale,
+    size,
+    unravel,
+)
 
 # What is lost of a product whose factors have 10 bits, as a share of the largest.
 TF32 = 2**-10
-# Bytes of all graphs together whose products are made at once: more do not fit in a cache.
+# Bytes of a graph that two vectors may go through at once: more do not fit in a cache.
 AT_ONCE = 2**26
+# Copies of the matrix itself that there must be room for.
+COPIES = 3
+# The vectors that one product, or what stands for it, gives.
+Images = Callable[[Product], list[Params]]
 
 
 class CurvatureOperator(SymmetricOperator):
@@ -80,6 +99,7 @@ class CurvatureOperator(SymmetricOperator):
             self._given.check(objective)
         self._products: Products | None = None
         self._takes_parts: bool | None = None
+        self._matrix: Tensor | None = None
 
     @property
     def planned(self) -> Plan | None:
@@ -110,8 +130,44 @@ class CurvatureOperator(SymmetricOperator):
             self._takes_parts = bool(self.ranks.least(int(own)))
         return self._takes_parts
 
+    def as_matrix(self, instead_of: int) -> Tensor | None:
+        """A itself, if it takes less than so many products.
+
+        Later products read it, where that takes less than they would.
+        """
+        if self._matrix is not None or not self._pays(instead_of):
+            return self._matrix
+        made = self._planned()
+        keeps = self.ranks.least(int(self.ranks.together(made.reads)))
+        matrix = made.matrix()
+        self.products += self.dimension
+        self._matrix = matrix if keeps else None
+        return matrix
+
+    def matrix_seconds(self, instead_of: int) -> float | None:
+        """About what that will take; None where it is not made."""
+        if self._matrix is not None:
+            return 0.0
+        if not self._pays(instead_of):
+            return None
+        return self.ranks.agreed(self.ranks.together(self._planned().matrix_seconds))
+
+    def _pays(self, instead_of: int) -> bool:
+        price = self.ranks.together(self._planned().price)
+        return bool(self.ranks.least(int(price < instead_of)))
+
     def _apply(self, vectors: list[Params]) -> list[Params]:
-        return self._planned()(vectors)
+        if self._matrix is None:
+            return self._planned()(vectors)
+        return [self._read(self._matrix, vector) for vector in vectors]
+
+    def _read(self, matrix: Tensor, vector: Params) -> Params:
+        zeros = {
+            n: torch.zeros_like(t) for n, t in self.space.items() if n not in vector
+        }
+        whole = {name: {**vector, **zeros}[name] for name in self.space}
+        image = unravel(matrix @ ravel(whole), self.space)
+        return {name: image[name] for name in vector}
 
     def _planned(self) -> Products:
         if self._products is None:
@@ -163,19 +219,68 @@ class Products:
 
     def __call__(self, vectors: list[Params]) -> list[Params]:
         """The products with several vectors, in one pass over the data."""
-        return self.plan.objective.total(lambda: self._own(vectors))
+        return self._total(lambda product: self._images(product, vectors))
 
-    def _own(self, vectors: list[Params]) -> list[Params]:
+    def matrix(self) -> Tensor:
+        """A itself."""
+
+        def own(product: Any) -> list[Params]:
+            return [{"A": product.matrix()}]
+
+        found = self._total(own)[0]["A"]
+        self.plan = replace(self.plan, reason="all of it is kept as a matrix")
+        self._kept.clear()
+        self._complete = False
+        return found
+
+    def price(self) -> float:
+        """What that costs, in single products; infinite where it cannot be done at once."""
+        if not self.plan.objective.batch_count:
+            return 0.0
+        many = self._at_once()
+        return math.inf if many is None else many.price()
+
+    def reads(self) -> bool:
+        """Whether a product with the matrix takes less than one with the batches."""
+        many = self._at_once()
+        return many is None or many.reads()
+
+    def matrix_seconds(self) -> float:
+        """What it costs, by a part of it on the first batch."""
+        objective = self.plan.objective
+        with objective.isolated():
+            many = self._at_once()
+            seconds = 0.0 if many is None else many.seconds
+        return seconds * objective.sample_count / max(objective.batch_sizes[0], 1)
+
+    def _at_once(self) -> ManyProducts | None:
+        """The products of the first batch, if they can be done at once."""
+        objective = self.plan.objective
+        space = objective.parameters
+        fits = COPIES * own_bytes(space) * size(space) <= self._room
+        if objective.device.type != "cpu" or objective.sharded or not fits:
+            return None
+        # What does not fit says so when it is multiplied.
+        with suppress(torch.OutOfMemoryError, OutOfMemoryError), objective.isolated():
+            first = next(self._each(), None)
+            if self._small and isinstance(first, GradientGraph):
+                return first.at_once
+        return None
+
+    def _total(self, images: Images) -> list[Params]:
+        return self.plan.objective.total(lambda: self._own(images))
+
+    def _own(self, images: Images) -> list[Params]:
         """What the batches of this process add, however little memory there is."""
         while True:
             try:
-                return self._mean(vectors)
+                return self._mean(images)
             except (torch.OutOfMemoryError, OutOfMemoryError) as error:
                 reason = first_line(error.__cause__ or error)
             # Outside of the handler, whose traceback holds on to what was computed.
             self._hold_less(reason)
 
-    def _mean(self, vectors: list[Params]) -> list[Params]:
+    def _mean(self, images_of: Images) -> list[Params]:
         objective = self.plan.objective
         totals: list[Params] = []
         share = 1 / objective.sample_count
@@ -183,7 +288,7 @@ class Products:
         with on_device(objective.device) if self.replays else objective.isolated():
             for product in self._each():
                 with derivative_errors(self.name):
-                    images = self._images(product, vectors)
+                    images = images_of(product)
                 # Before the next batch is prepared.
                 del product
                 if not totals:
@@ -194,16 +299,16 @@ class Products:
         return totals
 
     def _images(self, product: Product, vectors: list[Params]) -> list[Params]:
-        """At once where calls cost more than what they compute: on a CPU, if it is small."""
-        objective = self.plan.objective
-        small = objective.device.type == "cpu" and not objective.sharded
-        if isinstance(product, ManyProducts) and small and len(vectors) > 1:
-            together = AT_ONCE // max(self._largest, 1)
-            if together > 1 and all(one.keys() == vectors[0].keys() for one in vectors):
-                starts = range(0, len(vectors), together)
-                groups = [vectors[start : start + together] for start in starts]
-                return [image for group in groups for image in product.many(group)]
+        alike = all(one.keys() == vectors[0].keys() for one in vectors)
+        several = self._small and len(vectors) > 1 and alike
+        if several and isinstance(product, GradientGraph):
+            return product.many(vectors)
         return [product(vector) for vector in vectors]
+
+    @property
+    def _small(self) -> bool:
+        """Whether calls cost more than what they compute."""
+        return 2 * self._largest <= AT_ONCE
 
     def _each(self) -> Iterator[Product]:
         """The product of each piece of each batch."""

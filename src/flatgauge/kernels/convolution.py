@@ -47,7 +47,7 @@ def _convolve(
     plain = input.ndim == dimension + 2 and input.is_floating_point()
     if not plain or isinstance(padding, str) or is_transformed(input, weight):
         return func(input, weight, bias, stride, padding, dilation, groups)
-    sizes = [_each(one, dimension) for one in (stride, padding, dilation)]
+    sizes = [each_way(one, dimension) for one in (stride, padding, dilation)]
     layout = (*sizes, False, [0] * dimension, groups)
     output = _Convolution.apply(input, weight, layout)
     return output if bias is None else output + bias.view(-1, *[1] * dimension)
@@ -60,7 +60,8 @@ def is_transformed(*tensors: Tensor) -> bool:
     )
 
 
-def _each(value: int | Sequence[int], dimension: int) -> list[int]:
+def each_way(value: int | Sequence[int], dimension: int) -> list[int]:
+    """What is given for all axes of an image, or for each of them, for each."""
     values = [value] if isinstance(value, int) else list(value)
     return values * dimension if len(values) == 1 else values
 

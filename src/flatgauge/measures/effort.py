@@ -1,46 +1,90 @@
 """About how many gradients measures take, for plans.
 
-They are rough: rounded from one run of `python -m benchmarks.efforts` on a CPU, which shows
-how far off they are for five small networks. A plan corrects itself by what measures take.
+A gradient, a product and a part of a matrix are timed on the model at hand where that takes
+little of the time there is; other numbers are rough, from `python -m benchmarks.efforts`. A
+plan corrects itself by what measures take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from flatgauge import deadline
 from flatgauge.curvature.diagonal import backward_passes
 from flatgauge.curvature.per_row import rows_apart
 from flatgauge.measures.registry import Gradients
-from flatgauge.measures.workbench import EXACT_METHODS, REPLICATES, Workbench
+from flatgauge.measures.workbench import (
+    EXACT_METHODS,
+    EXPECTED_PRODUCTS,
+    REPLICATES,
+    Workbench,
+)
+from flatgauge.memo import once
 from flatgauge.objective import Objective
-from flatgauge.vectors import size
+from flatgauge.vectors import gaussian, generator, gradient_of, size
 
-# Gradients of a product, with its share of what solvers do.
-PRODUCT = 2.0
-# The same where many vectors are multiplied at once, as on a CPU, if batches are small.
-AT_ONCE = 0.3
-# The same of drawing a normal vector, and signs, times the rows of the data: little, but
-# for large models on few data. Of a model of 124 million parameters.
-NORMAL, SIGNS = 110.0, 12.0
+# Gradients of a product, with its share of what solvers do, and what solvers do with one
+# that is read off a matrix.
+PRODUCT, READ = 2.0, 0.5
+# Seconds of drawing a normal number, and a sign.
+NORMAL, SIGN = 1.3e-8, 1.5e-9
 # Gradients of one backward pass of an exact diagonal.
 PASS = 1.0
 # Products of a Lanczos run with the default tolerance, and with 1e-6.
-EIGENVALUE, FINE_EIGENVALUE = 20, 60
+EIGENVALUE, FINE_EIGENVALUE = 15, 60
 # Gradients of one row of a sample, where it is differentiated by itself.
 ROW = 1.3
 # What a look at the model takes: how it uses its parameters.
 LOOK = 2.0
 # Matrices times their transposes that a convex problem takes, by how it is solved.
 BALANCING, FINE_BALANCING = 6.0, 10.0
+# Operations in float64 that a product of matrices does in a second.
+OPERATIONS = 4e10
+# Gradients and products are timed until this many seconds have gone by, up to so often.
+TIMED, MOST_TIMED = 0.02, 5
+
+
+@once
+def gradient_seconds(objective: Objective) -> float:
+    """The seconds of one gradient, by that of the first batch."""
+
+    def own() -> float:
+        batch = objective.first_batch()
+
+        def one() -> None:
+            with objective.isolated():
+                leaves = objective.leaves()
+                slope = gradient_of(objective.batch_total(leaves, batch), leaves)
+                # Waits for the device.
+                float(next(iter(slope.values())).sum())
+
+        return _fastest(one)
+
+    taken = objective.ranks.agreed(objective.ranks.together(own))
+    return taken * objective.sample_count / max(objective.batch_sizes[0], 1)
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """The seconds of a piece of work; its first times also warm up."""
+    found, ended = [], deadline.clock() + TIMED
+    while not found or (len(found) < MOST_TIMED and deadline.clock() < ended):
+        started = deadline.clock()
+        work()
+        found.append(deadline.clock() - started)
+    return min(found)
 
 
 def of_eigenvalue(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """One Lanczos run, or three where everything is asked for."""
     runs = 3 if options.get("full") else 1
-    start = NORMAL / work.objective.sample_count
-    steps = PRODUCT * min(EIGENVALUE, options["max_steps"])
-    return Gradients(runs * (start + steps), start + PRODUCT)
+    start = _drawn(work, NORMAL)
+    steps = min(EIGENVALUE, options["max_steps"])
+    made = _matrix(work, work.objective, EXPECTED_PRODUCTS)
+    if made is None:
+        each = _product(work)
+        return Gradients(runs * (start + steps * each), start + each)
+    return made._replace(whole=made.whole + runs * (start + steps * READ))
 
 
 def of_diagonal(
@@ -48,16 +92,45 @@ def of_diagonal(
 ) -> Gradients:
     """A diagonal of a Hessian or a Gauss-Newton matrix."""
     method = _method(work, objective, curvature)
-    if method == "exact":
-        passes = PASS * backward_passes(objective)
-        return Gradients(passes, passes)
+    shared = f"{method} diagonal under {objective.loss.name}"
     if method == "basis":
-        each = AT_ONCE if objective.device.type == "cpu" else PRODUCT
-        products = each * size(objective.parameters)
-        return Gradients(products, products)
+        count = size(objective.parameters)
+        whole = _product(work) * count
+        made = _matrix(work, objective, count)
+        return made or Gradients(whole, whole, whole, shared)
     if method == "hutchinson":
-        return Gradients(_probe(objective) * probes, 2 * _probe(objective))
-    return Gradients(PASS * probes, 2 * PASS * probes / REPLICATES)
+        return Gradients(_probe(work) * probes, 2 * _probe(work))
+    if method == "exact":
+        whole = first = PASS * backward_passes(objective)
+    else:
+        whole, first = PASS * probes, 2 * PASS * probes / REPLICATES
+    return Gradients(whole, first, whole, shared)
+
+
+@once
+def _matrix(work: Workbench, objective: Objective, instead_of: int) -> Gradients | None:
+    """The matrix of a small Hessian, if it is made rather than so many products."""
+    if not work.may_look:
+        return None
+    seconds = work.hessian(objective).matrix_seconds(instead_of)
+    if seconds is None:
+        return None
+    whole = seconds / gradient_seconds(work.objective)
+    return Gradients(whole, whole, whole, f"matrix under {objective.loss.name}")
+
+
+@once
+def _product(work: Workbench) -> float:
+    """The gradients of one product, timed where that takes little."""
+    objective = work.objective
+    alone = objective.ranks.count == 1
+    if not (work.may_look and alone and objective.device.type == "cpu"):
+        return PRODUCT
+    hessian = work.hessian(objective)
+    vector = gaussian(objective.parameters, generator(0))
+    # Which prepares others.
+    _ = hessian @ vector
+    return _fastest(lambda: hessian @ vector) / gradient_seconds(objective)
 
 
 def of_sharpness(work: Workbench, options: Mapping[str, Any]) -> Gradients:
@@ -72,16 +145,16 @@ def of_balancing(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """A diagonal, and a convex problem for each matrix and each estimate of it."""
     found, square = of_sharpness(work, options), _transposes(work)
     if found.whole == found.first:
-        return Gradients(*(one + FINE_BALANCING * square for one in found))
+        return _more(found, FINE_BALANCING * square, FINE_BALANCING * square)
     every = (1 + REPLICATES) * BALANCING * square
-    return Gradients(found.whole + every, found.first + BALANCING * square)
+    return _more(found, every, BALANCING * square)
 
 
 def of_trace(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """The exact diagonal, or all of the probes that are allowed."""
     if _method(work, work.objective, "hessian") in EXACT_METHODS:
         return of_diagonal(work, work.objective, "hessian", 0)
-    each = _probe(work.objective)
+    each = _probe(work)
     return Gradients(each * options["max_products"], 2 * each)
 
 
@@ -116,13 +189,17 @@ def of_descent(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """A diagonal, four gradients a step and one a draw."""
     found = of_balancing(work, options)
     steps = 4.0 * options["steps"] + options["draws"]
-    return Gradients(found.whole + steps, found.first + 8)
+    return _more(found, steps, 8)
 
 
 def of_bound(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     """A diagonal, then forward passes, of which three are a gradient."""
     found = of_sharpness(work, options)
-    return Gradients(found.whole + options["samples"] / 2, found.first + 2)
+    return _more(found, options["samples"] / 2, 2)
+
+
+def _more(found: Gradients, whole: float, first: float) -> Gradients:
+    return found._replace(whole=found.whole + whole, first=found.first + first)
 
 
 def _method(work: Workbench, objective: Objective, curvature: str) -> str:
@@ -130,20 +207,24 @@ def _method(work: Workbench, objective: Objective, curvature: str) -> str:
     return work.method(objective, curvature) if work.may_look else "hutchinson"
 
 
-def _probe(objective: Objective) -> float:
+def _probe(work: Workbench) -> float:
     """A product with random signs."""
-    return PRODUCT + SIGNS / objective.sample_count
+    return _product(work) + _drawn(work, SIGN)
+
+
+def _drawn(work: Workbench, seconds: float) -> float:
+    """The gradients of a random vector, by the seconds of an entry."""
+    objective = work.objective
+    return seconds * size(objective.parameters) / gradient_seconds(objective)
 
 
 def _transposes(work: Workbench) -> float:
-    """The gradients that all matrices times their transposes take, by operations.
+    """The gradients that all matrices times their transposes take.
 
-    A matrix of m rows and n columns, m ≥ n, takes 2 m n² in float64, which counts
-    twice; a gradient takes 6 for each parameter and row.
+    A matrix of m rows and n columns, m ≥ n, takes 2 m n² operations in float64.
     """
     tensors = [t for t in work.objective.parameters.values() if t.ndim > 1]
     products = sum(
         t.numel() * min(len(t), t.numel() // max(len(t), 1)) for t in tensors
     )
-    rows = size(work.objective.parameters) * work.objective.sample_count
-    return 4 * products / max(6 * rows, 1)
+    return 2 * products / OPERATIONS / gradient_seconds(work.objective)

@@ -67,10 +67,15 @@ def output_claims(options: Mapping[str, Any], loss: str) -> set[Kind]:
 
 
 class Gradients(NamedTuple):
-    """About what a measure takes, and what it takes until there is an estimate."""
+    """About what a measure takes, and what it takes until there is an estimate.
+
+    `of_shared` of it is for what other measures of a run need, too, by the name `shared`.
+    """
 
     whole: float
     first: float
+    of_shared: float = 0.0
+    shared: str = ""
 
 
 # Of a workbench and all options.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import final
 
 import torch
+from torch import Tensor
 
-from flatgauge.curvature.many import ManyProducts
+from flatgauge.curvature.many import ManyProducts, many_products, stacked, unstacked
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -17,6 +20,10 @@ from flatgauge.vectors import (
     Params,
     check_twice_differentiable,
     gradient_of,
+    ravel,
+    size,
+    unit_columns,
+    unravel,
     zeros_like,
 )
 
@@ -36,22 +43,31 @@ class DoubleBackward(Route):
         slopes = gradient_of(total, point, create_graph=True)
         check_twice_differentiable(slopes.values())
         curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
-        return GradientGraph(point, curved)
+        small = objective.device.type == "cpu" and not objective.sharded
+        many = partial(many_products, objective, batch) if small else None
+        return GradientGraph(point, curved, many)
 
 
 @final
-class GradientGraph(ManyProducts):
+class GradientGraph:
     """v ↦ ∂⟨∇L, v⟩/∂θ, from the graph of ∇L.
 
     Args:
         point: θ, as leaves.
         curved: the parts of ∇L that depend on θ.
+        many: makes the same for many vectors at once, if that can be done.
     """
 
-    def __init__(self, point: Params, curved: Params):
+    def __init__(
+        self,
+        point: Params,
+        curved: Params,
+        many: Callable[[Product], ManyProducts | None] | None = None,
+    ):
         self.point, self.curved = point, curved
+        self._many = many
 
-    def pulled(self, vector: Params, *, together: bool) -> Params:
+    def __call__(self, vector: Params) -> Params:
         """One backward through the graph."""
         own = {name: leaf for name, leaf in self.point.items() if name in vector}
         pulled = [name for name in self.curved if name in vector]
@@ -63,10 +79,25 @@ class GradientGraph(ManyProducts):
             [vector[name] for name in pulled],
             retain_graph=True,
             allow_unused=True,
-            is_grads_batched=together,
+            materialize_grads=True,
         )
-        # What is not reached is 0; torch would make one zero for all of the vectors.
-        return {
-            name: torch.zeros_like(vector[name]) if image is None else image
-            for name, image in zip(own, images, strict=True)
-        }
+        return dict(zip(own, images, strict=True))
+
+    @cached_property
+    def at_once(self) -> ManyProducts | None:
+        """Made, and compared with this, when it is first asked for."""
+        return None if self._many is None else self._many(self)
+
+    def many(self, vectors: list[Params]) -> list[Params]:
+        """A_b v for vectors v of the same tensors."""
+        if self.at_once is None:
+            return [self(vector) for vector in vectors]
+        return unstacked(self.at_once(stacked(vectors), vectors[0]))
+
+    def matrix(self) -> Tensor:
+        """A_b itself."""
+        if self.at_once is not None:
+            return self.at_once.matrix()
+        columns = unit_columns(self.point, 0, size(self.point)).unbind(1)
+        images = [self(unravel(column, self.point)) for column in columns]
+        return torch.stack([ravel(image) for image in images], dim=1)
