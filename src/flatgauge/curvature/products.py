@@ -141,7 +141,9 @@ class CurvatureOperator(SymmetricOperator):
         keeps = self.ranks.least(int(self.ranks.together(made.reads)))
         matrix = made.matrix()
         self.products += self.dimension
-        self._matrix = matrix if keeps else None
+        if keeps:
+            made.plan = replace(made.plan, reason="all of it is kept as a matrix")
+            self._matrix = matrix
         return matrix
 
     def matrix_seconds(self, instead_of: int) -> float | None:
@@ -228,7 +230,6 @@ class Products:
             return [{"A": product.matrix()}]
 
         found = self._total(own)[0]["A"]
-        self.plan = replace(self.plan, reason="all of it is kept as a matrix")
         self._kept.clear()
         self._complete = False
         return found
