@@ -128,6 +128,32 @@ def series(subject: Subject) -> Claims:
     yield from same_report(found.points[0].report, right)
 
 
+def study(subject: Subject) -> Claims:
+    one, truth = subject.objective, subject.truth
+    with tempfile.TemporaryDirectory() as folder:
+        saved = one.model()
+        files = [Path(folder) / f"{number}.pt" for number in range(2)]
+        for file in files:
+            torch.save(saved.state_dict(), file)
+        rows = [{"checkpoint": str(f), "gap": n} for n, f in enumerate(files)]
+        found = fg.study(
+            saved, (truth.x, truth.y), rows, list(FEW), target="gap", store=folder
+        )
+    assert not found.failures
+    right = fg.measure(subject.reference, list(FEW))
+    for network in found.networks:
+        yield from same_report(network.report, right)
+
+
+def rank_statistics(subject: Subject) -> Claims:
+    order = [3.0, 1.0, 2.0, 5.0, 4.0]
+    found = {
+        row["statistic"]: row["value"]
+        for row in fg.rank_statistics(order, order).rows()
+    }
+    yield Claim("Kendall's τ of an order with itself", found["kendall"], 1.0)
+
+
 def landscape(subject: Subject) -> Claims:
     one, truth, change = subject.objective, subject.truth, 0.05 * probe(subject)
     found = fg.landscape(one, "none", [named(change, one, subject)], points=5)
@@ -253,6 +279,8 @@ CALLS: dict[str, Call] = {
     "audit": audit,
     "compare": compare,
     "series": series,
+    "study": study,
+    "rank_statistics": rank_statistics,
     "landscape": landscape,
     "trajectory": trajectory,
     "symmetries": symmetries,
@@ -270,6 +298,8 @@ MET = {
     "Audit": "audit",
     "Comparison": "compare",
     "Series": "series",
+    "Study": "study",
+    "RankStatistics": "rank_statistics",
     "Landscape": "landscape",
     "Landscapes": "landscape",
     "Group": "symmetries",

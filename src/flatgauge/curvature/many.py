@@ -18,7 +18,6 @@ from flatgauge.curvature.agreement import is_same_product
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.own_precision import coarsest
 from flatgauge.data import Batch
-from flatgauge.errors import FlatgaugeError
 from flatgauge.kernels.composed import Composed
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
@@ -106,11 +105,14 @@ class ManyProducts:
         units = unit_columns(met, start - offset, stop - offset).mT
         parts = units.split([tensor.numel() for tensor in met.values()], dim=1)
         vectors = {
-            name: part.reshape(-1, *tensor.shape)
+            name: part.reshape(stop - start, *tensor.shape)
             for (name, tensor), part in zip(met.items(), parts, strict=True)
         }
-        images = self(vectors, later).values()
-        return torch.cat([one.flatten(1) for one in images], dim=1)
+        images = self(vectors, later)
+        parts = [
+            one.reshape(stop - start, later[n].numel()) for n, one in images.items()
+        ]
+        return torch.cat(parts, dim=1)
 
     @cached_property
     def seconds(self) -> float:
@@ -169,7 +171,7 @@ def many_products(
             point, {n: slope for n, slope in slopes.items() if slope.requires_grad}
         )
         found = unstacked(made(stacked(tried), point))
-    except (RuntimeError, FlatgaugeError):
+    except Exception:  # whatever torch has against it, single products go on
         return None
     precision = coarsest(slopes.values(), objective.dtype)
     right = all(

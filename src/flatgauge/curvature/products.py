@@ -19,12 +19,12 @@ from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.curvature.agreement import working_rounding
+from flatgauge.curvature.gradient_graph import GradientGraph
 from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
 from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
-from flatgauge.curvature.routes.double_backward import GradientGraph
 from flatgauge.curvature.samples import sample_length, take_samples
 from flatgauge.data import Batch, samples_in
 from flatgauge.errors import LossError, OptionError, OutOfMemoryError

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property, partial
-from typing import final
+from functools import partial
 
-import torch
-from torch import Tensor
-
-from flatgauge.curvature.many import ManyProducts, many_products, stacked, unstacked
+from flatgauge.curvature.gradient_graph import GradientGraph
+from flatgauge.curvature.many import many_products
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
@@ -17,14 +13,8 @@ from flatgauge.kernels.convolution import OwnConvolutions
 from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.objective import Objective
 from flatgauge.vectors import (
-    Params,
     check_twice_differentiable,
     gradient_of,
-    ravel,
-    size,
-    unit_columns,
-    unravel,
-    zeros_like,
 )
 
 
@@ -46,58 +36,3 @@ class DoubleBackward(Route):
         small = objective.device.type == "cpu" and not objective.sharded
         many = partial(many_products, objective, batch) if small else None
         return GradientGraph(point, curved, many)
-
-
-@final
-class GradientGraph:
-    """v ↦ ∂⟨∇L, v⟩/∂θ, from the graph of ∇L.
-
-    Args:
-        point: θ, as leaves.
-        curved: the parts of ∇L that depend on θ.
-        many: makes the same for many vectors at once, if that can be done.
-    """
-
-    def __init__(
-        self,
-        point: Params,
-        curved: Params,
-        many: Callable[[Product], ManyProducts | None] | None = None,
-    ):
-        self.point, self.curved = point, curved
-        self._many = many
-
-    def __call__(self, vector: Params) -> Params:
-        """One backward through the graph."""
-        own = {name: leaf for name, leaf in self.point.items() if name in vector}
-        pulled = [name for name in self.curved if name in vector]
-        if not pulled:
-            return zeros_like(vector)
-        images = torch.autograd.grad(
-            [self.curved[name] for name in pulled],
-            list(own.values()),
-            [vector[name] for name in pulled],
-            retain_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        return dict(zip(own, images, strict=True))
-
-    @cached_property
-    def at_once(self) -> ManyProducts | None:
-        """Made, and compared with this, when it is first asked for."""
-        return None if self._many is None else self._many(self)
-
-    def many(self, vectors: list[Params]) -> list[Params]:
-        """A_b v for vectors v of the same tensors."""
-        if self.at_once is None:
-            return [self(vector) for vector in vectors]
-        return unstacked(self.at_once(stacked(vectors), vectors[0]))
-
-    def matrix(self) -> Tensor:
-        """A_b itself."""
-        if self.at_once is not None:
-            return self.at_once.matrix()
-        columns = unit_columns(self.point, 0, size(self.point)).unbind(1)
-        images = [self(unravel(column, self.point)) for column in columns]
-        return torch.stack([ravel(image) for image in images], dim=1)
