@@ -37,6 +37,8 @@ from flatgauge.shards import (
 )
 
 Params = dict[str, Tensor]
+# Entries of short vectors that go through an operator at a time, and the most of these.
+ENTRIES_TOGETHER, MOST_TOGETHER = 2**18, 32
 # torch's operations on lists of tensors, which its own optimizers use.
 _many: Any = torch
 
@@ -49,6 +51,14 @@ def size(vector: Params) -> int:
 def _on_shards(vector: Params) -> bool:
     """Whether processes share it: then each of its tensors is sharded."""
     return is_sharded(next(iter(vector.values()), None))
+
+
+def together(space: Params, fewest: int = 8) -> int:
+    """How many vectors go through an operator at a time: more of short ones.
+
+    Calls cost most of a product with a short one, and memory is what long ones take.
+    """
+    return max(min(ENTRIES_TOGETHER // max(size(space), 1), MOST_TOGETHER), fewest)
 
 
 def own_bytes(vector: Params) -> int:

@@ -17,7 +17,7 @@ from zoo.store import Store, source
 from zoo.verdicts import REFUSED, RIGHT, notes, verdict
 from zoo.workers import run
 
-SECONDS = 120
+SECONDS = 300
 
 
 def parse() -> argparse.Namespace:

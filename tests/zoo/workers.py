@@ -97,6 +97,8 @@ def _preload() -> None:
     for name in PRELOADED:
         with suppress(ImportError):
             import_module(name)
+    for name in fg.__all__:
+        getattr(fg, name)
     fg.list_measures()
 
 

@@ -38,14 +38,15 @@ from flatgauge.vectors import (
     ravel,
     scale,
     size,
+    together,
     unit_columns,
     unravel,
     zeros_like,
 )
 
 Estimate = tuple[Params, Params]
-# Basis vectors, and random ones, multiplied in one pass over the data.
-UNITS_TOGETHER, PROBES_TOGETHER = 64, 8
+# Basis vectors multiplied in one pass over the data.
+UNITS_TOGETHER = 64
 # Roundings of a product that an entry of the diagonal may carry: a few, since several
 # terms as large as the largest entry of H may have cancelled in it.
 ENTRY_ROUNDINGS = 4.0
@@ -218,7 +219,7 @@ def _probed(
 ) -> Iterator[tuple[Params, Params]]:
     """ε and H(d ∘ ε), with signs ε of each source in turn, some in one pass over the data."""
     while sources:
-        count = deadline.fitting(min(PROBES_TOGETHER, len(sources)))
+        count = deadline.fitting(min(together(hessian.space), len(sources)))
         drawn = [rademacher(hessian.space, random) for random in sources[:count]]
         images = hessian @ [multiply(signs, d) for signs in drawn]
         yield from zip(drawn, images, strict=True)

@@ -30,9 +30,9 @@ from flatgauge.vectors import (
     unit_columns,
 )
 
-# Entries that one backward may write, for all vectors together: more leave the cache; and
-# the fewest and most vectors.
-AT_ONCE, LEAST, MOST = 2**22, 16, 128
+# Entries that one backward may write, for all vectors together: with more, what is written
+# takes longer than calls save; and the fewest and most vectors.
+AT_ONCE, LEAST, MOST = 2**24, 16, 256
 # Entries that a node of a graph writes in the time that it takes to be called, and how
 # much longer it takes to be called for several vectors.
 A_CALL, BATCHED = 10_000.0, 3.0

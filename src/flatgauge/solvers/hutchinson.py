@@ -15,8 +15,7 @@ from flatgauge.shards import added, flat, is_sharded, plain
 from flatgauge.solvers.inner import dot
 from flatgauge.solvers.krylov import require_finite
 from flatgauge.solvers.student import skewness
-from flatgauge.solvers.xtrace import CHUNK
-from flatgauge.vectors import Params, own_bytes, rademacher
+from flatgauge.vectors import Params, own_bytes, rademacher, together
 
 # How much further a look is at most, in probes: what decides is uncertain itself.
 STRIDE = 1.5
@@ -65,7 +64,7 @@ class Hutchinson:
             free // (HELD * own_bytes(self.operator.space))
         )
         while self.probes < probes:
-            most = min(CHUNK, room, probes - self.probes)
+            most = min(together(self.operator.space), room, probes - self.probes)
             self.add(deadline.fitting(max(1, most)))
 
     def add(self, count: int) -> tuple[list[Params], list[Params]]:

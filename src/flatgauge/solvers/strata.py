@@ -20,7 +20,7 @@ from flatgauge import deadline
 from flatgauge.curvature.operator import Block, SymmetricOperator
 from flatgauge.solvers.hutchinson import Hutchinson, following, squares
 from flatgauge.solvers.student import NORMAL
-from flatgauge.vectors import rademacher, zeros_like
+from flatgauge.vectors import rademacher, together, zeros_like
 
 # Groups of the look at what is coupled, one product each.
 LOOK = 6
@@ -68,10 +68,16 @@ def couplings(
     dealt = np.empty(len(names), dtype=int)
     dealt[np.argsort(-rows, kind="stable")] = np.arange(len(names)) % count
     sums = np.empty((len(names), count))
-    for group in range(count):
-        signs = rademacher(operator.space, random)
-        own = {n: signs[n] for n, g in zip(names, dealt, strict=True) if g == group}
-        sums[:, group] = squares(operator @ {**zeros_like(signs), **own})
+    some = min(together(operator.space, fewest=1), count)
+    for start in range(0, count, some):
+        groups = range(start, min(start + some, count))
+        vectors = []
+        for group in groups:
+            signs = rademacher(operator.space, random)
+            own = {n: signs[n] for n, g in zip(names, dealt, strict=True) if g == group}
+            vectors.append({**zeros_like(signs), **own})
+        for group, image in zip(groups, operator @ vectors, strict=True):
+            sums[:, group] = squares(image)
     return _fitted(sums, dealt)
 
 

@@ -16,8 +16,15 @@ from flatgauge.results import Status
 from flatgauge.shards import added, plain
 from flatgauge.solvers.hutchinson import Hutchinson
 from flatgauge.solvers.strata import LOOK, Strata, couplings, grouped
-from flatgauge.solvers.xtrace import CHUNK, XTrace
-from flatgauge.vectors import Params, generator, own_bytes, ravel, unit_columns
+from flatgauge.solvers.xtrace import XTrace
+from flatgauge.vectors import (
+    Params,
+    generator,
+    own_bytes,
+    ravel,
+    together,
+    unit_columns,
+)
 
 # The smallest number of probes behind an estimate.
 FIRST = 8
@@ -325,7 +332,7 @@ class _Search:
     def _fits(self) -> bool:
         """Whether all vectors that XTrace holds have room."""
         first = next(iter(self.operator.space.values()))
-        vectors = self.max_products // 2 + 4 * CHUNK
+        vectors = self.max_products // 2 + 4 * together(self.operator.space)
         needed = vectors * own_bytes(self.operator.space)
         free = memory_budget(first.device, self.operator.memory)
         return bool(self.operator.ranks.least(int(needed <= free)))
@@ -344,8 +351,9 @@ class _Look:
 def _exact(operator: SymmetricOperator, products: int) -> Trace:
     size = operator.dimension
     total = 0.0
-    for start in range(0, size, CHUNK):
-        columns = unit_columns(operator.space, start, min(start + CHUNK, size))
+    some = together(operator.space)
+    for start in range(0, size, some):
+        columns = unit_columns(operator.space, start, min(start + some, size))
         entries = columns * operator.multiply_flat(columns)
         total += added(plain(entries).double().sum(), entries).item()
     return Trace(

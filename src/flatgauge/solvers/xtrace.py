@@ -13,12 +13,10 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.shapes import Float
 from flatgauge.solvers.inner import combination, inner_products, norm
 from flatgauge.solvers.student import skewness
-from flatgauge.vectors import flat_rademacher
+from flatgauge.vectors import flat_rademacher, together
 
 GROUPS = 16
 """The most groups of probes that the jackknife leaves out in turn."""
-CHUNK = 8
-"""Products asked for at a time."""
 
 
 class XTrace:
@@ -63,7 +61,7 @@ class XTrace:
         """Add probes until there are this many."""
         space = self.operator.space
         while self.probes < probes:
-            count = min(CHUNK, probes - self.probes)
+            count = min(together(space), probes - self.probes)
             signs = torch.stack(
                 [flat_rademacher(space, self._random) for _ in range(count)]
             )
