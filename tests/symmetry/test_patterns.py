@@ -136,6 +136,18 @@ class LateToken(nn.Module):
         return self.head(self.last(x[:, 0]))
 
 
+class SpreadScale(nn.Module):
+    """One number that multiplies all tokens, of which the last alone are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(3, 4, bias=False), nn.Linear(4, 2)
+        self.scale = nn.Parameter(torch.full((1,), 0.7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((self.first(x).relu() * self.scale)[:, -1])
+
+
 class NoExact(nn.Module):
     """Everything behind a batch norm enters a SiLU, so that only its inputs are free."""
 
@@ -160,6 +172,8 @@ CASES = {
     # Four units in front, four behind.
     "FourierOperator": (FourierOperator, images(5, 6, 3), 8, 8),
     "Rotary": (Rotary, images(5, 6, 3), 2, 2),
+    # Four units, and the scale.
+    "SpreadScale": (SpreadScale, images(5, 6, 3), 5, 5),
     # Two heads with three coordinates each: query-key and value-output.
     "EinsumHeads": (EinsumHeads, images(4, 5, 4), 12, 12),
     # Four gains; up to eps six rows.

@@ -69,12 +69,8 @@ def _read(node: Node, value: Value, needs: dict[Value, Mask]) -> Mask:
     if mask is None or len(made) > 1:
         return None
     if node.name in ENTRYWISE:
-        lead = mask.ndim - len(value.shape)
-        mask = mask.flatten(0, lead).any(0) if lead and value.shape else mask
-        for dim, size in enumerate(value.shape):
-            if size == 1 and mask.shape[dim] > 1:
-                mask = mask.any(dim, keepdim=True)
-        return mask if mask.shape == value.shape else None
+        # An input that was spread over the output is needed where any of its copies is.
+        return mask.int().sum_to_size(value.shape).bool()
     if node.name in ROWWISE and value is node.args[0]:
         dims = 1 if node.name == "aten::linear" else len(node.args[1])
         kept = mask.flatten(-dims).any(-1)
