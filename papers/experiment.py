@@ -16,7 +16,7 @@ class Context:
 
     Attributes:
         quick: reduced sizes for two CPU cores, on data that need no files.
-        data: the folder that holds mnist/ with the standard idx files.
+        data: the folder that holds mnist/ and cifar10/ with their standard files.
         device: where the run computes.
     """
 
@@ -46,7 +46,8 @@ class Run:
         settings: all that the result depends on, as plain JSON data. A stored result
             with other settings is made again.
         compute: (context, settings) -> plain JSON data; deterministic by the seeds in
-            its settings. It is given the settings as they are stored (tuples are lists).
+            its settings, but for "times", which is stored apart: what took how many
+            seconds. It is given the settings as they are stored (tuples are lists).
         needs: ("data",) where the full form must have --data.
         on_cpu: whether it computes on the CPU, whatever device was asked for.
         revision: raised whenever the code gives another result for the same settings. A
@@ -55,6 +56,8 @@ class Run:
             for what is not compared with the stored result; the innermost key decides.
         repeats: False where rounding decides which point a training reaches, so that
             another processor gives another result: it is not compared.
+        long: whether the full form takes minutes of a GPU; it may be missing among the
+            results, and the page then says so.
     """
 
     name: str
@@ -65,6 +68,12 @@ class Run:
     revision: int = 1
     tolerances: Mapping[str, Tolerance | None] = field(default_factory=dict)
     repeats: bool = True
+    long: bool = False
+
+    @property
+    def data(self) -> str:
+        """The name of the data that it reads, if it reads any."""
+        return self.settings.get("data", "mnist")
 
     def placed(self, context: Context) -> Context:
         """The context with the device that this run computes on."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from papers.data import FILES
 from papers.experiment import Results, Run
 
 NOT_RUN = "not run"
@@ -133,10 +134,10 @@ def run_again(name: str, runs: Sequence[Run], results: Results) -> str:
         "`results` is made, so that a run that was stopped goes on; `NEW` starts from "
         "nothing in a folder of that name.\n",
     ]
-    if needs_data:
-        lines.append(
-            "`DIR` holds `mnist/` with the four idx files of MNIST, .gz or not.\n"
-        )
+    held = sorted({run.data for run in runs if "data" in run.needs}, reverse=True)
+    if held:
+        parts = " and ".join(f"`{name}/` with {FILES[name]}" for name in held)
+        lines.append(f"`DIR` holds {parts}.\n")
     lines += [
         provenance(results),
         "<details><summary>The time of each run</summary>\n",

@@ -41,7 +41,12 @@ def command_line(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program)
     add = parser.add_argument
     add("--quick", action="store_true", help="a small form, on data that need no files")
-    add("--data", type=Path, metavar="DIR", help="the folder that holds mnist/")
+    add(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="the folder that holds mnist/ and cifar10/",
+    )
     add("--device", default="cpu", help="cpu (the default) or cuda")
     add("--out", type=Path, metavar="DIR", help="write below this folder instead")
     add("--page", action="store_true", help="draw from what is stored, run nothing")
@@ -139,16 +144,16 @@ def check(paper: Paper, run: Run, context: Context, folder: Path, limit: float) 
     if reason:
         print(f"{label}: not compared: {reason}", flush=True)
         return True
-    made: list[tuple[dict[str, Any], float]] = []
+    made: list[tuple[dict[str, Any], dict[str, Any]]] = []
     if not attempt(label, lambda: made.append(_result(run, run.placed(context)))):
         return False
-    ((result, seconds),) = made
+    ((result, times),) = made
     found = compare.differences(record["result"], store.plain(result), run.tolerances)
     if found:
         said = compare.sentence(found)
         print(f"{label}: failed: {said}", file=sys.stderr, flush=True)
         return False
-    print(f"{label}: as stored ({seconds:.1f} s)", flush=True)
+    print(f"{label}: as stored ({times['seconds']:.1f} s)", flush=True)
     return True
 
 
@@ -168,18 +173,19 @@ def attempt(label: str, action: Callable[[], object]) -> bool:
 
 def _compute(run: Run, context: Context, folder: Path) -> None:
     own = run.placed(context)
-    result, seconds = _result(run, own)
-    store.save(folder, run, own, result, seconds)
+    result, times = _result(run, own)
+    store.save(folder, run, own, result, times)
 
 
-def _result(run: Run, own: Context) -> tuple[dict[str, Any], float]:
-    """What the run returns, and the seconds that it took."""
+def _result(run: Run, own: Context) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the run returns, and the seconds that it and its parts took."""
     if "data" in run.needs:
-        check_data(own)
+        check_data(own, run.data)
     start = time.perf_counter()
     with _apart(own.device):
         result = run.compute(own, store.plain(run.settings))
-    return result, time.perf_counter() - start
+    seconds = round(time.perf_counter() - start, 3)
+    return result, {**result.pop("times", {}), "seconds": seconds}
 
 
 @contextmanager
@@ -210,7 +216,7 @@ def _context(options: argparse.Namespace) -> Context:
         )
     if options.data is not None and not options.data.is_dir():
         raise OptionError(
-            f"--data '{options.data}' was not found: name the folder that holds mnist/."
+            f"--data '{options.data}' was not found: name the folder that holds the data."
         )
     return Context(options.quick, options.data, torch.device(options.device))
 

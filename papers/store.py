@@ -51,9 +51,13 @@ def write(path: Path, text: str) -> None:
 
 
 def save(
-    folder: Path, run: Run, context: Context, result: dict[str, Any], seconds: float
+    folder: Path,
+    run: Run,
+    context: Context,
+    result: dict[str, Any],
+    times: dict[str, Any],
 ) -> None:
-    """Store the result of a finished run."""
+    """Store the result of a finished run, and what took how many seconds."""
     record = {
         "run": run.name,
         "revision": run.revision,
@@ -61,7 +65,7 @@ def save(
         "result": result,
         "provenance": provenance(context) | _data(context, run),
         "times": {
-            "seconds": round(seconds, 3),
+            **times,
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "threads": torch.get_num_threads(),
         },
@@ -114,7 +118,7 @@ def provenance(context: Context) -> dict[str, Any]:
 
 
 def _data(context: Context, run: Run) -> dict[str, str]:
-    return {"data": digest(context)} if "data" in run.needs else {}
+    return {"data": digest(context, run.data)} if "data" in run.needs else {}
 
 
 def _is_whole(record: Any) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from flatgauge.errors import ModelError, OptionError
 from flatgauge.vectors import Params, generator
 from papers.points import with_parameters
+from papers.stacked import forward
 
 Values = list[float]
 WARM_UP = 3
@@ -92,7 +93,7 @@ def train(
     Args:
         build: makes a network (an `nn.Sequential`) with torch's own random state.
         inputs: all inputs; they are computed on where they lie, in their dtype.
-        targets: the classes.
+        targets: the classes, [n], or those of each network, [networks, n].
         seeds: one for each network.
         epochs: the most epochs.
         batch_size: samples in a batch.
@@ -106,6 +107,7 @@ def train(
     """
     if not seeds or min(epochs, batch_size, every) < 1:
         raise OptionError("there must be a seed, an epoch, and a sample in a batch.")
+    targets = targets.expand(len(seeds), -1)
     model, parameters, orders = _initialize(build, seeds, inputs)
     on_gpu = inputs.is_cuda
     optimizer = torch.optim.Adam(
@@ -143,66 +145,24 @@ def train(
 def evaluate(
     model: nn.Module, parameters: Params, inputs: Tensor, targets: Tensor
 ) -> tuple[Values, Values]:
-    """The mean cross-entropy and the accuracy of every network of a stack."""
+    """The mean cross-entropy and the accuracy of every network of a stack.
+
+    Args:
+        model: a network of their shape.
+        parameters: of all networks, stacked.
+        inputs: those of all networks.
+        targets: the classes, [n], or those of each network, [networks, n].
+    """
     count = len(next(iter(parameters.values())))
     loss = torch.zeros(count, dtype=torch.float64, device=inputs.device)
     right = torch.zeros_like(loss)
-    pairs = zip(inputs.split(EVALUATED), targets.split(EVALUATED), strict=True)
-    for some, classes in pairs:
+    targets = targets.expand(count, -1)
+    pairs = zip(inputs.split(EVALUATED), targets.split(EVALUATED, 1), strict=True)
+    for some, labels in pairs:
         outputs = forward(model, parameters, some.expand(count, *some.shape))
-        labels = classes.expand(count, -1)
         loss += _losses(outputs, labels).double().sum(1)
         right += (outputs.argmax(2) == labels).sum(1)
     return (loss / len(inputs)).tolist(), (right / len(inputs)).tolist()
-
-
-def forward(model: nn.Module, parameters: Params, inputs: Tensor) -> Tensor:
-    """The outputs of every network of a stack on its own inputs, [networks, batch, ...].
-
-    `model` is a (nested) `nn.Sequential` of linear layers, convolutions, and modules
-    without parameters that treat every sample alone.
-    """
-    return _apply(model, "", parameters, inputs)
-
-
-def _apply(module: nn.Module, path: str, parameters: Params, x: Tensor) -> Tensor:
-    if isinstance(module, nn.Sequential):
-        for name, child in module.named_children():
-            x = _apply(child, f"{path}{name}.", parameters, x)
-        return x
-    if isinstance(module, nn.Linear):
-        weight = parameters[f"{path}weight"].transpose(1, 2)
-        if module.bias is None:
-            return torch.bmm(x, weight)
-        return torch.baddbmm(parameters[f"{path}bias"][:, None], x, weight)
-    if isinstance(module, nn.Conv2d):
-        return _convolve(module, path, parameters, x)
-    if any(True for _ in module.parameters()):
-        raise ModelError(
-            f"'{path}' is a {type(module).__name__}, which a stack cannot hold: use "
-            "Linear and Conv2d layers."
-        )
-    return module(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-
-
-def _convolve(module: nn.Conv2d, path: str, parameters: Params, x: Tensor) -> Tensor:
-    """A convolution as one product of its windows for each sample.
-
-    One product a sample keeps the sums of the weight's gradient short, so that they
-    are spread over the whole device.
-    """
-    if (module.groups, module.dilation, module.padding) != (1, (1, 1), (0, 0)):
-        raise ModelError(f"'{path}' is padded, dilated or grouped: a stack takes none.")
-    (height, width), (down, right) = module.kernel_size, module.stride
-    windows = x.unfold(3, height, down).unfold(4, width, right)
-    rows, columns = windows.shape[3:5]
-    # [networks, batch, channel, row, column, height, width] -> position x taps
-    windows = windows.permute(0, 1, 3, 4, 2, 5, 6).flatten(4).flatten(2, 3)
-    weight = parameters[f"{path}weight"].flatten(2).transpose(1, 2)
-    outputs = windows @ weight[:, None]
-    if module.bias is not None:
-        outputs = outputs + parameters[f"{path}bias"][:, None, None]
-    return outputs.unflatten(2, (rows, columns)).permute(0, 1, 4, 2, 3)
 
 
 def _initialize(
@@ -252,7 +212,7 @@ class _Step:
     def __call__(self, rows: Tensor) -> None:
         outputs = forward(self.model, self.parameters, self.inputs[rows])
         # The sum over networks of the mean over the batch: no network sees another.
-        total = _losses(outputs, self.targets[rows]).sum() / rows.shape[1]
+        total = _losses(outputs, self.targets.gather(1, rows)).sum() / rows.shape[1]
         tensors = list(self.parameters.values())
         gradients = torch.autograd.grad(total, tensors)
         for tensor, gradient in zip(tensors, gradients, strict=True):

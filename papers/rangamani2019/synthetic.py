@@ -8,7 +8,7 @@ import torch
 
 import flatgauge as fg
 from flatgauge.vectors import generator
-from papers.rangamani2019 import networks
+from papers.networks import build
 
 
 def objective(settings: dict[str, Any], dtype: torch.dtype) -> fg.Objective:
@@ -19,7 +19,7 @@ def objective(settings: dict[str, Any], dtype: torch.dtype) -> fg.Objective:
     shape, samples = settings["network"], settings["samples"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings["seed"])
-        model = networks.build(shape, bias=True)
+        model = build(shape, bias=True)
     random = generator(settings["seed"])
     size = (1, shape["size"], shape["size"]) if "size" in shape else shape["widths"][:1]
     inputs = torch.randn(samples, *size, generator=random)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import flatgauge as fg
 from papers.data import images
 from papers.experiment import Context, Run
+from papers.networks import build
 from papers.rangamani2019 import networks
 from papers.training import Goal, train
 
@@ -130,7 +131,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     inputs, targets = images(context, "mnist", "train")
     goal = settings["goal"]
     stack = train(
-        lambda: networks.build(settings["network"], settings["bias"]),
+        lambda: build(settings["network"], settings["bias"]),
         inputs,
         targets,
         seeds=settings["seeds"],

@@ -108,7 +108,7 @@ def test_missing_data_are_one_sentence_and_only_in_full(tmp_path, capsys):
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert "synthetic first: failed: it needs MNIST: put the four idx files" in said.err
+    assert "synthetic first: failed: it needs data: put the four idx files" in said.err
     assert run(paper, "--data", tmp_path, "--out", tmp_path / "full") == 1
     assert f"'{tmp_path}' holds no folder mnist/" in capsys.readouterr().err
     assert run(paper, "--quick", "--out", tmp_path / "quick") == 0

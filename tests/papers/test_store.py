@@ -22,7 +22,7 @@ RESULT = {"b": 0.1 + 0.2, "a": [math.nan, math.inf, 1]}
 
 @pytest.fixture
 def folder(tmp_path):
-    store.save(tmp_path, RUN, QUICK, RESULT, seconds=1.5)
+    store.save(tmp_path, RUN, QUICK, RESULT, times={"seconds": 1.5})
     return tmp_path
 
 
@@ -47,7 +47,9 @@ def test_provenance_names_what_made_it(folder):
 
 
 def test_a_result_from_data_names_them_by_their_digest(tmp_path):
-    store.save(tmp_path, replace(RUN, needs=("data",)), QUICK, RESULT, seconds=1.5)
+    store.save(
+        tmp_path, replace(RUN, needs=("data",)), QUICK, RESULT, times={"seconds": 1.5}
+    )
     known = json.loads((tmp_path / "one.json").read_text())["provenance"]
     pixels, labels = datasets.digits()
     parts = (slice(QUICK_TRAIN), slice(QUICK_TRAIN, None))
@@ -122,10 +124,12 @@ def test_an_unfinished_write_leaves_the_old_file(folder, monkeypatch):
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="no space"):
-        store.save(folder, RUN, QUICK, {}, seconds=0.0)
+        store.save(folder, RUN, QUICK, {}, times={"seconds": 0.0})
     assert (folder / "one.json").read_bytes() == before
 
 
 def test_a_tensor_is_no_plain_result(folder):
     with pytest.raises(TypeError, match="Tensor is not JSON"):
-        store.save(folder, RUN, QUICK, {"value": torch.ones(())}, seconds=0.0)
+        store.save(
+            folder, RUN, QUICK, {"value": torch.ones(())}, times={"seconds": 0.0}
+        )

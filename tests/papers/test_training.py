@@ -9,7 +9,8 @@ from torch import nn
 from flatgauge.errors import ModelError, OptionError, VectorError
 from flatgauge.vectors import generator
 from papers.points import with_parameters
-from papers.training import Goal, Stack, forward, train
+from papers.stacked import forward
+from papers.training import Goal, Stack, train
 
 
 def small_lenet(bias: bool = True) -> nn.Sequential:
@@ -203,3 +204,16 @@ def test_with_parameters_shares_nothing():
 def test_with_parameters_refuses_strangers(params):
     with pytest.raises(VectorError, match="named_parameters"):
         with_parameters(mlp([2, 3, 1], seed=0), params)
+
+
+def test_networks_may_have_targets_of_their_own():
+    inputs, targets = some_data()
+    own = torch.stack([targets, targets.flip(0), targets])
+    together = trained(data=(inputs, own))
+    for index, labels in enumerate(own):
+        alone = trained(seeds=(index + 1,), data=(inputs, labels))
+        assert distance(together, alone, index, 0) < 1e-10
+        loss, accuracy = alone.evaluate(inputs, labels)
+        losses, accuracies = together.evaluate(inputs, own)
+        assert losses[index] == pytest.approx(loss[0], rel=1e-10)
+        assert accuracies[index] == accuracy[0]

@@ -1,0 +1,120 @@
+"""Networks with random labels: what they are trained on, and what is said of them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+import torch
+
+from papers.experiment import Context, Results
+from papers.store import plain
+from papers.tsuzuku2019 import random_label_sections, random_labels, scatter
+from papers.tsuzuku2019.generalization import order, value
+
+LABELS = torch.arange(5000) % 10
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
+def test_a_share_of_the_labels_is_drawn_anew(ratio):
+    found = random_labels.randomized(LABELS, ratio, seed=3)
+    changed = (found != LABELS).double().mean()
+    # One draw in ten gives the label that was there.
+    assert changed == pytest.approx(0.9 * ratio, abs=0.02)
+    assert torch.equal(found, random_labels.randomized(LABELS, ratio, seed=3))
+
+
+def test_a_larger_share_holds_a_smaller_one():
+    some, more = (random_labels.randomized(LABELS, r, seed=1) for r in (0.2, 0.7))
+    changed = some != LABELS
+    assert torch.equal(some[changed], more[changed])
+    assert not torch.equal(more, random_labels.randomized(LABELS, 0.7, seed=2))
+
+
+def network(ratio: float, seed: int, **more) -> dict:
+    """Sharper by the gap, and by another order that is the seed's."""
+    measures = {
+        "normalized-sharpness": {"value": 1 + ratio, "status": "EXACT"},
+        "hessian-trace": {"value": float((seed * 7 + 3) % 5), "status": "EXACT"},
+        "hessian-spectral-norm": {"value": -ratio, "status": "NOT_CONVERGED"},
+        "volume-flatness": {"value": -ratio, "status": "ESTIMATED"},
+    }
+    return {
+        "ratio": ratio,
+        "epochs": 3,
+        "fitted": ratio < 0.9,
+        "train_loss": 0.01,
+        "train_accuracy": 0.99,
+        "test_loss": 1.0,
+        "test_accuracy": 0.99 - ratio,
+        "gap": ratio,
+        "measures": measures,
+        **more,
+    }
+
+
+NETWORKS = [network(r / 10, seed) for seed in range(3) for r in range(11)]
+
+
+def stored() -> Results:
+    records = {
+        random_labels.name_of("mnist-lenet", seed): {
+            "result": {"networks": NETWORKS[11 * seed : 11 * (seed + 1)]},
+            "times": {"seconds": 1.0, "of": {"training": 22.0, "hessian-trace": 1.1}},
+        }
+        for seed in range(3)
+    }
+    return Results(records)
+
+
+def test_the_order_of_networks():
+    found = order(NETWORKS)
+    assert found is not None
+    ours, trace = (
+        found.found[name] for name in ("normalized-sharpness", "hessian-trace")
+    )
+    assert ours["pearson"].value == pytest.approx(1.0)
+    assert abs(trace["pearson"].value) < 0.2
+    assert found.place("pearson", "normalized-sharpness").place == 1
+    assert not found.place("pearson", "hessian-trace").tied
+    # What cannot be trusted is left out.
+    assert found.found["hessian-spectral-norm"]["kendall"].value is None
+    assert order(NETWORKS[:4]) is None
+
+
+def test_flat_volumes_count_the_other_way_round():
+    assert value(NETWORKS[3], "volume-flatness") == pytest.approx(0.3)
+    assert value(NETWORKS[3], "hessian-spectral-norm") is None
+
+
+def test_the_section_names_what_fits_and_what_was_not_run():
+    text = random_label_sections.random_labels(stored())
+    assert "**All 33 networks**" in text
+    assert "**The 27 that fit**" in text
+    assert text.count("Not run yet.") == 2
+    assert "| 0.9 | 0 of 3 |" in text
+    assert "| training | 2.00 |" in text
+    said = random_label_sections.verdict(stored())
+    assert "the 27 networks of 33 that fit: Pearson 1.000" in said
+
+
+def test_figures_have_a_point_for_each_network(tmp_path):
+    scatter.figures(stored(), tmp_path)
+    for name in ("figure3.svg", "figure4.svg"):
+        assert ElementTree.parse(tmp_path / name)
+    scatter.figures(Results({}), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_trains_and_measures():
+    run = random_labels.runs(quick=True)[0]
+    settings = {**run.settings, "epochs": 25, "measured_samples": 100}
+    settings["measures"] = ["normalized-sharpness", "hessian-trace"]
+    found = run.compute(Context(True, None, torch.device("cpu")), plain(settings))
+    clean, _, noise = found["networks"]
+    assert clean["train_accuracy"] > 0.95
+    assert noise["train_accuracy"] < 0.5
+    assert clean["gap"] == clean["train_accuracy"] - clean["test_accuracy"]
+    for one in found["networks"]:
+        assert {m["status"] for m in one["measures"].values()} == {"EXACT"}
+    assert found["times"]["of"]["training"] > 0
