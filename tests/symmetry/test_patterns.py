@@ -136,6 +136,19 @@ class LateToken(nn.Module):
         return self.head(self.last(x[:, 0]))
 
 
+class AlongTokens(nn.Module):
+    """A convolution of each head along the tokens, which leaves its units apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.value, self.head = nn.Linear(3, 4), nn.Linear(24, 2)
+        self.conv = nn.Conv2d(2, 2, (3, 1), padding=(1, 0), groups=2, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = self.value(x).unflatten(-1, (2, 2)).transpose(1, 2)
+        return self.head(self.conv(heads).transpose(1, 2).flatten(1))
+
+
 class SpreadScale(nn.Module):
     """One number that multiplies all tokens, of which the last alone are read."""
 
@@ -172,6 +185,8 @@ CASES = {
     # Four units in front, four behind.
     "FourierOperator": (FourierOperator, images(5, 6, 3), 8, 8),
     "Rotary": (Rotary, images(5, 6, 3), 2, 2),
+    # Four units, and a kernel for each head.
+    "AlongTokens": (AlongTokens, images(5, 6, 3), 6, 6),
     # Four units, and the scale.
     "SpreadScale": (SpreadScale, images(5, 6, 3), 5, 5),
     # Two heads with three coordinates each: query-key and value-output.

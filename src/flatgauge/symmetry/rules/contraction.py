@@ -7,6 +7,7 @@ B[k, n] = β[n] - κ[k] + t. `contract` writes down just this, for any index let
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from typing import Any
 
 from flatgauge.symmetry.graph import Node
@@ -216,22 +217,53 @@ def _reduced(
 def convolution(
     site: Site, x: Scale, weight: Scale, bias: Scale | None = None, *_: Any, **__: Any
 ) -> Scale:
-    """A contraction over the input channels of each group; taps and positions mix."""
+    """A contraction over the input channels of each group; taps and positions mix.
+
+    Positions along a dimension in which the kernel has one tap, and does not skip or pad
+    any, keep scales of their own.
+    """
     groups, transposed = _convolution_layout(site.node)
     spatial = len(weight.shape) - 2
     site.tag(Scale(weight.shape, weight.terms), "channel")
     channel = len(x.shape) - spatial - 1
-    entries = site.uniform(x, [d for d in range(len(x.shape)) if d != channel])
-    entries = entries.reshape([groups, x.shape[channel] // groups])
+    kept = [dim for dim in range(spatial) if _goes_along(site.node, weight, dim)]
+    apart = {channel, *(channel + 1 + dim for dim in kept)}
+    entries = site.uniform(x, [d for d in range(len(x.shape)) if d not in apart])
+    places = [x.shape[channel + 1 + dim] for dim in kept]
+    entries = entries.reshape([groups, x.shape[channel] // groups, *places])
     kernel = site.uniform(weight, range(2, len(weight.shape)))
     kernel = kernel.reshape([groups, weight.shape[0] // groups, weight.shape[1]])
-    form = "gk,gkn->gn" if transposed else "gk,gnk->gn"
+    letters = "xyz"[: len(kept)]
+    form = f"gk{letters},{'gkn' if transposed else 'gnk'}->gn{letters}"
     result = contract(site, form, entries, kernel)
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    outputs = add_bias(
-        site, result.expand([groups, channels // groups]).reshape([channels]), bias
+    result = result.expand([groups, channels // groups, *places])
+    outputs = result.reshape([channels, *places])
+    if bias is not None:
+        bias = bias.reshape([channels] + [1] * len(places))
+    outputs = add_bias(site, outputs, bias)
+    sizes = [x.shape[channel + 1 + dim] if dim in kept else 1 for dim in range(spatial)]
+    return outputs.reshape([channels, *sizes]).expand(site.shape)
+
+
+def _goes_along(node: Node, weight: Scale, dim: int) -> bool:
+    """Whether each position of a spatial dimension gives one of the result, alone."""
+    if weight.shape[2 + dim] != 1:
+        return False
+    stride, padding = (
+        node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+        for place, name, default in ((3, "stride", 1), (4, "padding", 0))
     )
-    return outputs.reshape([channels] + [1] * spatial).expand(site.shape)
+    if isinstance(padding, str):
+        padding = 0
+    return _entry(stride, dim) == 1 and _entry(padding, dim) == 0
+
+
+def _entry(option: int | Sequence[int], dim: int) -> int:
+    """What an option says of a dimension, given for all of them or for each."""
+    if isinstance(option, int):
+        return option
+    return option[dim] if len(option) > 1 else option[0]
 
 
 def _convolution_layout(node: Node) -> tuple[int, bool]:
