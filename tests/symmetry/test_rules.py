@@ -139,6 +139,7 @@ MAPS = {
     "plain instance norm": (nn.InstanceNorm2d(4), 4, 0),
     "batch statistics": (nn.BatchNorm2d(4, track_running_stats=False), 4, 4),
     "roll": (lambda h: h.roll((1, 2), (2, 3)), 4, 4),
+    "patches": (lambda h: F.fold(F.unfold(h, 3, padding=1), (8, 8), 3, padding=1), 4, 4),
     "windows": (lambda h: h.view(2, 4, 2, 4, 2, 4).transpose(3, 4).reshape(2, 4, 8, 8), 4, 4),
 }  # fmt: skip
 

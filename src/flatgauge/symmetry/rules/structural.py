@@ -195,8 +195,18 @@ def scatter(
     return Scale(label.shape, ((1.0, label),), zeros=base.zeros or patch.zeros)
 
 
-@scale_rule("aten::im2col", "aten::col2im")
-def patches(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
-    """Patches mix positions: one scale over all but the batch."""
-    common = site.uniform(x, range(1, len(x.shape)))
-    return common.reshape([x.shape[0]] + [1] * (len(site.shape) - 1)).expand(site.shape)
+@scale_rule("aten::im2col")
+def to_patches(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
+    """[..., channel, row, column] to [..., channel · tap, patch]: positions mix."""
+    channels = site.uniform(x, (-1, -2)).reshape(x.shape[:-2] + (1,))
+    taps = site.shape[-2] // x.shape[-3]
+    spread = channels.expand((*x.shape[:-2], taps))
+    return spread.reshape((*site.shape[:-1], 1)).expand(site.shape)
+
+
+@scale_rule("aten::col2im")
+def from_patches(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
+    """[..., channel · tap, patch] to [..., channel, row, column]: sums over patches."""
+    channels = site.shape[-3]
+    parts = x.reshape((*x.shape[:-2], channels, x.shape[-2] // channels, x.shape[-1]))
+    return site.uniform(parts, (-1, -2)).expand(site.shape)
