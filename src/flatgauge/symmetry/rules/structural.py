@@ -198,7 +198,7 @@ def scatter(
 @scale_rule("aten::im2col")
 def to_patches(site: Site, x: Scale, *_: Any, **__: Any) -> Scale:
     """[..., channel, row, column] to [..., channel · tap, patch]: positions mix."""
-    channels = site.uniform(x, (-1, -2)).reshape(x.shape[:-2] + (1,))
+    channels = site.uniform(x, (-1, -2)).reshape((*x.shape[:-2], 1))
     taps = site.shape[-2] // x.shape[-3]
     spread = channels.expand((*x.shape[:-2], taps))
     return spread.reshape((*site.shape[:-1], 1)).expand(site.shape)
