@@ -192,11 +192,18 @@ def measure(
     others = [one for one in settings["measures"] if one not in slow]
     measures = {}
     for where, requests in ((whole, others), (part, searches)):
-        names = set(map(name_only, requests))
-        options = {n: one for n, one in settings["options"].items() if n in names}
-        found = fg.measure(where, *requests, options=options).measurements
-        measures |= {request: _plain(one) for request, one in found.items()}
+        measures |= measured(where, requests, settings["options"])
     return whole.value(), measures
+
+
+def measured(
+    objective: fg.Objective, requests: list[str], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Measures as they are stored, with those of the options that belong to them."""
+    names = set(map(name_only, requests))
+    own = {name: one for name, one in options.items() if name in names}
+    found = fg.measure(objective, *requests, options=own).measurements
+    return {request: _plain(one) for request, one in found.items()}
 
 
 def _plain(found: fg.Measurement) -> dict[str, Any]:
