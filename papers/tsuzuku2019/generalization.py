@@ -11,12 +11,13 @@ import flatgauge as fg
 from flatgauge.rankings import RankStatistics, Standing, standings
 from flatgauge.vocabulary import Association
 from papers.experiment import Results
-from papers.tsuzuku2019.random_labels import COSTLY, MEASURES, PAIRS
+from papers.tsuzuku2019.random_labels import COSTLY, MEASURES
 
 TITLES = {
     "mnist-mlp": "MLP on MNIST",
     "mnist-lenet": "LeNet on MNIST",
     "cifar10-lenet": "LeNet on CIFAR-10",
+    "cifar10-wrn": "WRN-16-4 on CIFAR-10",
 }
 PAPERS = "normalized-sharpness"
 TRACE = "hessian-trace"
@@ -55,7 +56,7 @@ class Order:
 
 def pairs(results: Results) -> Iterator[tuple[str, list[Network]]]:
     """The networks of each pair of which some were trained."""
-    for pair in PAIRS:
+    for pair in TITLES:
         runs = [n for n in results if n.startswith(f"random-labels-{pair}-")]
         networks = [one for name in runs for one in results[name]["networks"]]
         if networks:

@@ -157,7 +157,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
         model = stack.unstack(index)
         measured = measure(model, inputs, targets[index], settings)
         network["measures"] = {
-            request: _plain(one) for request, one in measured.items()
+            request: plain_measurement(one) for request, one in measured.items()
         }
         for request, one in measured.items():
             spent = seconds.get(request, 0.0) + one.cost.seconds
@@ -224,7 +224,7 @@ def _accuracies(
     ]
 
 
-def _plain(found: fg.Measurement) -> dict[str, Any]:
+def plain_measurement(found: fg.Measurement) -> dict[str, Any]:
     """A measurement's value, its error and how far to trust it."""
     plain: dict[str, Any] = {"value": found.value, "status": found.status.name}
     if found.uncertainty is not None:

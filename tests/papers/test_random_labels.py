@@ -6,11 +6,19 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 import torch
+from torch import nn
 
 from papers.experiment import Context, Results
 from papers.store import plain
-from papers.tsuzuku2019 import random_label_sections, random_labels, scatter
+from papers.tsuzuku2019 import (
+    random_label_sections,
+    random_labels,
+    scatter,
+    twin_sections,
+    wide,
+)
 from papers.tsuzuku2019.generalization import order, value
+from papers.wide_resnet import WideResNet, folded, recalibrated
 
 LABELS = torch.arange(5000) % 10
 
@@ -91,7 +99,7 @@ def test_the_section_names_what_fits_and_what_was_not_run():
     text = random_label_sections.random_labels(stored())
     assert "**All 33 networks**" in text
     assert "**The 27 that fit**" in text
-    assert text.count("Not run yet.") == 2
+    assert text.count("Not run yet.") == 3
     assert "| 0.9 | 0 of 3 |" in text
     assert "| training | 2.00 |" in text
     said = random_label_sections.verdict(stored())
@@ -118,3 +126,72 @@ def test_a_run_trains_and_measures():
     for one in found["networks"]:
         assert {m["status"] for m in one["measures"].values()} == {"EXACT"}
     assert found["times"]["of"]["training"] > 0
+
+
+def with_twins() -> Results:
+    """Folding changes nothing; rescaling multiplies the trace by the network's number."""
+    networks = []
+    for number in range(8):
+        one = network(number / 10, 0)
+        measures = {"normalized-sharpness": 1.0, "hessian-trace": number + 1.0}
+        moved = one["measures"] | {
+            name: {"value": factor * one["measures"][name]["value"], "status": "EXACT"}
+            for name, factor in measures.items()
+        }
+        one["twins"] = {
+            "folded": {"outputs": 1e-7, "measures": one["measures"]},
+            "rescaled": {"outputs": 2e-7, "measures": moved},
+            "statistics": {"outputs": 0.25, "measures": moved},
+        }
+        networks.append(one)
+    name = "random-labels-cifar10-wrn-0-0"
+    times = {"seconds": 1.0, "of": {}}
+    return Results({name: {"result": {"networks": networks}, "times": times}})
+
+
+def test_twins_show_which_measures_tell_of_the_function():
+    text = twin_sections.twins(with_twins())
+    assert "outputs change by 2e-07 at most" in text
+    assert "| `normalized-sharpness` | 1 (1 to 1) | 1 (1 to 1) |" in text
+    assert "| `hessian-trace` | 1 (1 to 1) | 3.76 (1 to 8) |" in text
+    assert "| `normalized-sharpness` | 1.000 [1.000, 1.000] | 1.000" in text
+    assert "Not run yet." in twin_sections.twins(stored())
+    assert "WRN-16-4 on CIFAR-10" in random_label_sections.random_labels(with_twins())
+
+
+def test_a_wide_network_and_its_twins():
+    torch.manual_seed(0)
+    model, pixels = WideResNet(10, 2).eval(), torch.randn(6, 3, 8, 8)
+    with torch.no_grad():
+        for one in model.modules():
+            if isinstance(one, nn.BatchNorm2d):
+                one.running_var.uniform_(0.5, 2.0)
+                one.running_mean.normal_()
+                one.weight.uniform_(0.5, 2.0)
+        base, flat = model(pixels), folded(model)
+        torch.testing.assert_close(flat(pixels), base, rtol=1e-4, atol=1e-5)
+        norms = [m for m in flat.modules() if isinstance(m, nn.BatchNorm2d)]
+        # The first norms of two blocks, and the last one, follow sums.
+        assert len(norms) == 3
+        anew = recalibrated(model, pixels, batch=3)
+        assert not torch.allclose(anew(pixels), base)
+        mean = anew.blocks[0].norm1.running_mean
+        expected = model.stem(pixels).mean((0, 2, 3))
+        torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-5)
+    assert sum(p.numel() for p in WideResNet(16, 4).parameters()) == 2_748_890
+
+
+@pytest.mark.slow
+def test_a_run_with_twins():
+    run = wide.runs(quick=True)[0]
+    settings = {**run.settings, "measured_samples": 60}
+    with torch.random.fork_rng():
+        found = run.compute(Context(True, None, torch.device("cpu")), plain(settings))
+    (one,) = found["networks"]
+    for twin in ("folded", "rescaled"):
+        assert one["twins"][twin]["outputs"] < 1e-4
+        own, other = (
+            parts["measures"]["normalized-sharpness"]["value"]
+            for parts in (one, one["twins"][twin])
+        )
+        assert other == pytest.approx(own, rel=1e-3)
