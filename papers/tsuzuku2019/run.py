@@ -6,6 +6,7 @@ from typing import Any
 
 from papers.experiment import Paper, Run, Tolerance
 from papers.runner import main
+from papers.tsuzuku2019 import declared
 from papers.tsuzuku2019.algorithm1 import algorithm1
 from papers.tsuzuku2019.appendix import FIRST, SECOND, appendix
 from papers.tsuzuku2019.branches import branches
@@ -162,6 +163,7 @@ def runs(quick: bool) -> list[Run]:
             descent,
             ("data",),
         ),
+        *declared.runs(quick),
     ]
 
 
