@@ -12,7 +12,7 @@ from papers.tsuzuku2019.appendix import FIRST, SECOND, appendix
 from papers.tsuzuku2019.branches import branches
 from papers.tsuzuku2019.constants import constants
 from papers.tsuzuku2019.descent import descent
-from papers.tsuzuku2019.figure import figures
+from papers.tsuzuku2019.drawings import figures
 from papers.tsuzuku2019.readme import page
 
 CE, NORMALIZED = "cross-entropy", "normalized-cross-entropy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -97,4 +98,4 @@ def _complexities(matrices: list[Tensor]) -> dict[str, float]:
 
 def grows(values: list[float]) -> bool:
     """Whether every value is larger than the one before it."""
-    return all(one < other for one, other in zip(values, values[1:], strict=False))
+    return all(one < other for one, other in pairwise(values))
