@@ -9,14 +9,16 @@ from typing import Any
 import torch
 
 import flatgauge as fg
+from flatgauge.solvers.pac_bayes import ScaleGrid
 from flatgauge.vectors import add, generator, multiply
 from papers.draws import gaussian
 from papers.experiment import Context
 from papers.tsuzuku2019.network import CLASSES, data_of, facts, trained
-from papers.tsuzuku2019.posteriors import GRID, Posterior, posterior
+from papers.tsuzuku2019.posteriors import Posterior, posterior
 
 KINDS = ("matrix", "node", "entry")
 BIT = math.log(2)
+GRIDS = tuple(ScaleGrid(ratio) for ratio in (2 ** (1 / 8), 2.0, 16.0, 256.0))
 
 
 def bits(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +26,8 @@ def bits(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
 
     At λ = m, the number of samples, λ times (8) is in nats the rise of the cost of the
     labels under noisy weights plus the cost of the weights, if the second order of the
-    loss were all of it. It is not, so λ is chosen among some multiples of m.
+    loss were all of it. It is not, so λ is chosen among some multiples of m, and the
+    grid of the prior's scales among a few: a coarse one costs less, but fits less.
     """
     networks = [
         _described(
@@ -32,7 +35,7 @@ def bits(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
         )
         for width, depth in settings["shapes"]
     ]
-    return {"grid": GRID.count, "networks": networks}
+    return {"grids": [grid.count for grid in GRIDS], "networks": networks}
 
 
 def _described(
@@ -43,22 +46,28 @@ def _described(
     diagonal = fg.hessian_diagonal(objective, "exact").values
     samples, point = len(data[1]), objective.parameters
 
-    def described(kind: str, factor: float) -> dict[str, Any]:
-        found = posterior(kind, point, diagonal, factor * samples)
-        labels = samples * _noisy_loss(objective, found, settings) / BIT
-        return {
-            "factor": factor,
-            "tuned": found.tuned,
-            "weights": found.kl / BIT,
-            "weights_equal": found.equal_kl / BIT,
-            "hyperprior": found.price / BIT,
-            "labels": labels,
-            "total": (found.kl + found.price) / BIT + labels,
-        }
+    def described(kind: str, factor: float) -> list[dict[str, Any]]:
+        """One description for each grid; the noise is the same with all of them."""
+        lam = factor * samples
+        found = [(grid, posterior(kind, point, diagonal, lam, grid)) for grid in GRIDS]
+        labels = samples * _noisy_loss(objective, found[0][1], settings) / BIT
+        return [
+            {
+                "factor": factor,
+                "grid": grid.count,
+                "tuned": one.tuned,
+                "weights": one.kl / BIT,
+                "weights_equal": one.equal_kl / BIT,
+                "hyperprior": one.price / BIT,
+                "labels": labels,
+                "total": (one.kl + one.price) / BIT + labels,
+            }
+            for grid, one in found
+        ]
 
     kinds = {}
     for kind in KINDS:
-        tried = [described(kind, factor) for factor in settings["factors"]]
+        tried = [one for f in settings["factors"] for one in described(kind, f)]
         kinds[kind] = {
             "at_m": tried[0],
             **min(tried, key=lambda one: one["total"]),

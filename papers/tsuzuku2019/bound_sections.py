@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from papers.experiment import Results
@@ -11,8 +12,8 @@ from papers.tsuzuku2019.sections import not_run
 
 BOUNDS = ("bounds-digits", "bounds-mnist")
 SHARED = {
-    "matrix": "one a matrix, (11)",
-    "node": "one a row and a column, (17)",
+    "matrix": "one scale a matrix (11)",
+    "node": "one a row and a column (17)",
     "entry": "one an entry",
 }
 
@@ -93,6 +94,7 @@ def bits(results: Results) -> str:
                     *(round(found[n]) for n in ("hyperprior", "weights", "labels")),
                     round(found["total"]),
                     found["factor"],
+                    found["grid"],
                 ]
             )
     head = ["h × d", "weights", "noise scales", "scales", "hyperprior"]
@@ -106,10 +108,12 @@ def bits(results: Results) -> str:
         f"Networks without biases on {samples} of the 8 × 8 digits, whose labels alone "
         f"take {round(first['labels_alone'])} bits. Bits-back coding sends the noisy "
         "weights for (24) bits, then the labels given these weights; the scales of the "
-        f"prior must be sent as well, {number(_price(result), 3)} bits each. All "
-        "numbers are bits, at the λ with the least sum (in multiples of m).\n\n"
+        "prior must be sent as well, for the logarithm of their grid's size each. All "
+        "numbers are bits, at the λ (in multiples of m) and on the grid (of "
+        f"{number(result['grids'])} values) with the least sum; which ones, another "
+        f"{number(_choice(results), 2)} bits, is left out.\n\n"
         + table(
-            [*head, "weights, (24)", "labels", "sum", "λ/m"],
+            [*head, "weights, (24)", "labels", "sum", "λ/m", "grid"],
             rows,
         )
         + "\nThe number of scales grows with the width, between the two widest networks "
@@ -233,11 +237,6 @@ def _sweep(networks: list[dict[str, Any]]) -> str:
     )
 
 
-def _price(result: dict[str, Any]) -> float:
-    found = result["networks"][0]["kinds"]["matrix"]
-    return found["hyperprior"] / found["tuned"]
-
-
 def _worth(networks: list[dict[str, Any]]) -> str:
     """Whether the scales of (17) save what they cost."""
     saved = [
@@ -261,10 +260,10 @@ def _compressed(networks: list[dict[str, Any]]) -> str:
         kind: sum(o["kinds"][kind]["total"] < o["labels_alone"] for o in networks)
         for kind in KINDS
     }
-    said = ", ".join(f"{n} with {SHARED[kind]}" for kind, n in shorter.items())
+    said = "; ".join(f"in {n} with {SHARED[kind]}" for kind, n in shorter.items())
     return (
-        "Network and labels together take fewer bits than the labels alone in "
-        f"{said} of {len(networks)} networks."
+        f"Of {len(networks)} networks, network and labels together take fewer bits than "
+        f"the labels alone {said}."
     )
 
 
@@ -273,3 +272,9 @@ def _too_large(networks: list[dict[str, Any]]) -> int:
         all(k["at_m"]["labels"] > one["labels_alone"] for k in one["kinds"].values())
         for one in networks
     )
+
+
+def _choice(results: Results) -> float:
+    """The bits that say which λ and which grid were taken."""
+    tried = results.records["bits"]["settings"]["factors"]
+    return math.log2(len(tried) * len(results["bits"]["grids"]))

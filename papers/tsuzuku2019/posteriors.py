@@ -33,6 +33,7 @@ class Posterior:
         kl: KL[Q‖P] in nats, with the prior on the grid.
         equal_kl: the same with σ_P = σ_Q, equation (7).
         tuned: how many scales of the prior were chosen after training.
+        price: what the hyperprior costs in nats, ln|grid| for every one of them.
     """
 
     deviation: Params
@@ -40,14 +41,12 @@ class Posterior:
     kl: float
     equal_kl: float
     tuned: int
-
-    @property
-    def price(self) -> float:
-        """The hyperprior's cost in nats: ln|grid| for every tuned scale."""
-        return self.tuned * GRID.price
+    price: float
 
 
-def posterior(kind: str, point: Params, diagonal: Params, lam: float) -> Posterior:
+def posterior(
+    kind: str, point: Params, diagonal: Params, lam: float, grid: ScaleGrid = GRID
+) -> Posterior:
     """The posterior that is best for the second-order bound at λ.
 
     Args:
@@ -56,6 +55,7 @@ def posterior(kind: str, point: Params, diagonal: Params, lam: float) -> Posteri
         point: the weights.
         diagonal: diag(H), like the weights.
         lam: λ.
+        grid: for the prior's scales.
     """
     deviation, prior, every = {}, {}, []
     for name, weight in point.items():
@@ -63,14 +63,14 @@ def posterior(kind: str, point: Params, diagonal: Params, lam: float) -> Posteri
         if kind == "node" and weight.ndim == 2:
             matrices = regular(*weight.shape)
             solved = matrix_posteriors(matrices, h, weight)
-            blocks = blocks_of(matrices, solved, (h, weight), lam, CAP, GRID)
+            blocks = blocks_of(matrices, solved, (h, weight), lam, CAP, grid)
             variance = matrices.laid_out([one.variance for one in blocks], weight)
         else:
-            blocks = [_block(kind, weight, h, lam)]
+            blocks = [_block(kind, weight, h, lam, grid)]
             variance = blocks[0].variance.to(weight).view_as(weight)
         deviation[name] = variance.sqrt()
         if kind == "matrix":
-            prior[name] = _prior(weight, variance)
+            prior[name] = _prior(weight, variance, grid)
         every += blocks
     return Posterior(
         deviation,
@@ -78,16 +78,17 @@ def posterior(kind: str, point: Params, diagonal: Params, lam: float) -> Posteri
         kl=sum(one.kl for one in every),
         equal_kl=sum(one.equal_kl for one in every),
         tuned=sum(one.tuned for one in every),
+        price=grid.price * sum(one.tuned for one in every),
     )
 
 
-def _block(kind: str, weight: Tensor, h: Tensor, lam: float) -> Block:
+def _block(kind: str, weight: Tensor, h: Tensor, lam: float, grid: ScaleGrid) -> Block:
     if kind == "matrix":
-        return tensor_block(weight, float(h.double().sum()), lam, CAP, GRID)
-    return entry_block(weight, h, lam, CAP, GRID)
+        return tensor_block(weight, float(h.double().sum()), lam, CAP, grid)
+    return entry_block(weight, h, lam, CAP, grid)
 
 
-def _prior(weight: Tensor, variance: Tensor) -> Tensor:
+def _prior(weight: Tensor, variance: Tensor, grid: ScaleGrid) -> Tensor:
     """σ_P of a tensor whose entries share it: nearest on the grid to the best one."""
     mean_square = (weight.square().mean() + variance.mean()).double().cpu()
-    return torch.full_like(weight, float((GRID.round(mean_square) / 2).exp()))
+    return torch.full_like(weight, float((grid.round(mean_square) / 2).exp()))

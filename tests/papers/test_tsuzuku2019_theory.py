@@ -106,7 +106,8 @@ def test_description_lengths():
     for one in first["kinds"].values():
         parts = one["hyperprior"] + one["weights"] + one["labels"]
         assert one["total"] == pytest.approx(parts)
-        assert one["hyperprior"] == pytest.approx(one["tuned"] * math.log2(1025))
+        price = math.log2(one["grid"])
+        assert one["hyperprior"] == pytest.approx(one["tuned"] * price)
         assert one["weights"] < one["weights_equal"]
     assert growth(first, last, "matrix") == 0
     assert 0 < growth(first, last, "node") < 1 < growth(first, last, "entry") < 2
