@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from papers.experiment import Paper, Run
-from papers.rangamani2019 import convergence, drawings, invariance, readme, table4
+from papers.rangamani2019 import (
+    convergence,
+    drawings,
+    invariance,
+    quotient,
+    readme,
+    riemannian,
+    table4,
+)
 from papers.runner import main
 
 
 def runs(quick: bool) -> list[Run]:
-    """Tables 2 and 3, Figure 1, Table 4."""
-    return [*invariance.runs(quick), *convergence.runs(quick), *table4.runs(quick)]
+    """The propositions and definitions, Tables 2 and 3, Figure 1, Table 4."""
+    parts = (quotient, riemannian, invariance, convergence, table4)
+    return [run for part in parts for run in part.runs(quick)]
 
 
 PAPER = Paper(

@@ -21,29 +21,40 @@ CLASSES = 10
 
 
 def data_of(context: Context, settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """The training images in float64, and their labels."""
+    """The training images in float64, and their labels.
+
+    A share settings["random_labels"] of the labels, if it is there, is drawn at random.
+    """
     if settings["data"] == "digits":
         pixels, labels = datasets.digits(settings["samples"])
-        return pixels.double().to(context.device), labels.to(context.device)
-    pixels, labels = images(context, settings["data"], "train", settings["samples"])
-    return pixels.double(), labels
+        pixels, labels = pixels.to(context.device), labels.to(context.device)
+    else:
+        pixels, labels = images(context, settings["data"], "train", settings["samples"])
+    return pixels.double(), _with_random_labels(labels, settings, settings["seed"])
+
+
+def held_out(context: Context, settings: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Images that the training does not see, with labels that are drawn in the same way."""
+    if settings["data"] == "digits":
+        pixels, labels = (one[settings["samples"] :] for one in datasets.digits())
+        pixels, labels = pixels.to(context.device), labels.to(context.device)
+    else:
+        pixels, labels = images(context, settings["data"], "test")
+    return pixels.double(), _with_random_labels(labels, settings, settings["seed"] + 1)
 
 
 def trained(context: Context, settings: dict[str, Any]) -> nn.Sequential:
-    """A fully connected network after some epochs of Adam on the cross-entropy.
+    """A network after some epochs of Adam on the cross-entropy.
 
     Args:
         context: where to train.
-        settings: data, samples, widths (hidden), bias, batch, epochs, rate, seed.
+        settings: data, samples, widths (hidden), bias, batch, epochs, rate, seed; and
+            channels and kernels, if convolutions come first.
     """
     pixels, labels = data_of(context, settings)
-    widths = [pixels[0].numel(), *settings["widths"], CLASSES]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings["seed"])
-        layers: list[nn.Module] = [nn.Flatten()]
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs, bias=settings["bias"]), nn.ReLU()]
-        model = nn.Sequential(*layers[:-1]).double().to(context.device)
+        model = _untrained(settings, pixels.shape).double().to(context.device)
     optimizer = torch.optim.Adam(model.parameters(), lr=settings["rate"])
     random = generator(settings["seed"])
     for _ in range(settings["epochs"]):
@@ -53,6 +64,32 @@ def trained(context: Context, settings: dict[str, Any]) -> nn.Sequential:
             F.cross_entropy(model(pixels[rows]), labels[rows]).backward()
             optimizer.step()
     return model
+
+
+def _untrained(settings: dict[str, Any], images_shape: torch.Size) -> nn.Sequential:
+    """Convolutions with ReLU and 2 x 2 max pooling, if any, then linear layers."""
+    _, before, size, _ = images_shape
+    layers: list[nn.Module] = []
+    kernels = settings.get("kernels", [])
+    for channels, kernel in zip(settings.get("channels", []), kernels, strict=True):
+        layers += [nn.Conv2d(before, channels, kernel, bias=settings["bias"])]
+        layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        size, before = (size - kernel + 1) // 2, channels
+    layers.append(nn.Flatten())
+    widths = [before * size**2, *settings["widths"], CLASSES]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs, bias=settings["bias"]), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _with_random_labels(labels: Tensor, settings: dict[str, Any], seed: int) -> Tensor:
+    share = settings.get("random_labels", 0.0)
+    if not share:
+        return labels
+    random = generator(seed)
+    chosen = torch.rand(len(labels), generator=random) < share
+    drawn = torch.randint(CLASSES, labels.shape, generator=random)
+    return torch.where(chosen.to(labels.device), drawn.to(labels.device), labels)
 
 
 def facts(objective: fg.Objective, pixels: Tensor, labels: Tensor) -> dict[str, Any]:

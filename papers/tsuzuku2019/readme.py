@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from papers.completeness import completeness
 from papers.experiment import Results
 from papers.page import NOT_RUN, agrees, number, table
-from papers.tsuzuku2019 import probe_sections, sections
+from papers.tsuzuku2019 import (
+    bound_sections,
+    findings,
+    noise_sections,
+    probe_sections,
+    sections,
+    solution_findings,
+    theory_sections,
+)
 from papers.tsuzuku2019.comparison import found_values
 
 TOLERANCE = 5e-4
@@ -18,6 +27,7 @@ example of node rescaling (Appendix A.1), an example that is to tell it from the
 norm (26)-(30), and Algorithm 1, which estimates the diagonal of the Hessian with random
 probes, clips it at 0 and solves (17) by gradient descent.
 """
+CHECKS = {**findings.CHECKS, **solution_findings.CHECKS}
 OPEN = """\
 The paper's experiments 6.1 and 6.2 (random labels, correlations with the generalization gap)
 are not part of this page yet.
@@ -31,17 +41,35 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         CLAIMS,
         OPEN,
         "## Verdict\n",
-        sections.verdict(results) + probe_sections.verdict(results),
+        sections.verdict(results)
+        + probe_sections.verdict(results)
+        + bound_sections.verdict(results),
+        "## Everything the paper states\n",
+        completeness(expected["completeness"], CHECKS, results),
         "## Side by side\n",
         _side_by_side(results, expected),
         "## Appendix A.1\n",
         sections.appendix(results),
+        "## Norms without bound\n",
+        theory_sections.unbounded(results),
         "## The branch example\n",
         sections.branches(results),
         "## Algorithm 1 against the exact diagonal\n",
         probe_sections.algorithm1(results),
         "## The inner loop of Algorithm 1\n",
         probe_sections.descent(results),
+        "## Appendix B: convexity\n",
+        theory_sections.convexity(results),
+        "## Convolutions\n",
+        theory_sections.convolution(results),
+        "## The loss (20)\n",
+        theory_sections.surrogate(results),
+        "## The bounds (1), (2) and (4)\n",
+        bound_sections.bounds(results),
+        "## (24) in bits\n",
+        bound_sections.bits(results),
+        "## (62), without approximation\n",
+        noise_sections.noise(results),
         "## Constants\n",
         sections.constants(results),
     ]

@@ -6,12 +6,13 @@ from typing import Any
 
 from papers.experiment import Paper, Run, Tolerance
 from papers.runner import main
+from papers.tsuzuku2019 import declared
 from papers.tsuzuku2019.algorithm1 import algorithm1
 from papers.tsuzuku2019.appendix import FIRST, SECOND, appendix
 from papers.tsuzuku2019.branches import branches
 from papers.tsuzuku2019.constants import constants
 from papers.tsuzuku2019.descent import descent
-from papers.tsuzuku2019.figure import figures
+from papers.tsuzuku2019.drawings import figures
 from papers.tsuzuku2019.readme import page
 
 CE, NORMALIZED = "cross-entropy", "normalized-cross-entropy"
@@ -162,6 +163,7 @@ def runs(quick: bool) -> list[Run]:
             descent,
             ("data",),
         ),
+        *declared.runs(quick),
     ]
 
 
