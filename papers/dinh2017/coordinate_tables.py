@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.dinh2017.findings import likelihood_spread, significant
 from papers.dinh2017.ranking import MEASURES, RANKED_BY, fates, kept_values
 from papers.dinh2017.representation import REPRESENTATIONS
+from papers.dinh2017.representation_findings import likelihood_spread, significant
 from papers.experiment import Results
 from papers.page import number, table
 
