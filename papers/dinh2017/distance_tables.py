@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -60,18 +61,28 @@ def mean_and_error(values: list[float]) -> str:
 
 
 def examples(results: Results) -> str:
-    """A pair for each change of the representation, if there is one."""
+    """For each change of the representation, the pair that it turns around most."""
     models = {one["model"]: one for one in compared_models(results)}
     parts = []
     for name, kind in CHANGES.items():
         pairs = opposite(list(models.values()), "W2", kind)
-        if pairs:
-            first, second = pairs[0]
-            before = [models[one]["pixels"]["W2"] for one in pairs[0]]
-            after = [models[one][kind]["W2"] for one in pairs[0]]
-            parts.append(
-                f'{name.capitalize()} turns {len(pairs)} pairs around by W2, such as "'
-                f'{first}" and "{second}": {number(before[0])} and {number(before[1])} in '
-                f"pixels, {number(after[0])} and {number(after[1])} after it."
+        if not pairs:
+            continue
+
+        def contrast(pair: tuple[str, str], kind: str = kind) -> float:
+            return min(
+                abs(math.log(models[pair[0]][one]["W2"] / models[pair[1]][one]["W2"]))
+                for one in ("pixels", kind)
             )
+
+        first, second = max(pairs, key=contrast)
+        before, after = (
+            [number(models[one][place]["W2"]) for one in (first, second)]
+            for place in ("pixels", kind)
+        )
+        parts.append(
+            f'{name.capitalize()} turns {len(pairs)} pairs around by W2, such as "{first}" '
+            f'and "{second}": {" and ".join(before)} in pixels, {" and ".join(after)} '
+            "after it."
+        )
     return " ".join(parts)

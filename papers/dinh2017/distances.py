@@ -55,7 +55,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "widths": [0.7, 1.3],
         "shifts": {"first": 0.5, "last": 3.0},
         "points": 100 if quick else 500,
-        "repeats": 2 if quick else 5,
+        "repeats": 3 if quick else 20,
         "samples": 2000 if quick else 20_000,
         "seed": 0,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.dinh2017.network_findings import ABOVE_LINEAR, epsilon_quadratic
+from papers.dinh2017.network_findings import epsilon_quadratic
 from papers.experiment import Results
 from papers.page import number, table
 
@@ -67,8 +67,7 @@ twins (αθ₁, θ₂/α). Left: a small network at a critical point (norm of th
 {number(small["gradient"], 2)}). Right: one with a hidden layer, trained on images by a fixed
 number of epochs (loss {number(images["loss"])}, norm of the gradient
 {number(images["gradient"])}). The measured values are lower bounds of the maximum. Hollow
-marks are climbs that ended where the library does not certify a local maximum, most of them
-at kinks.
+marks are climbs that ended where the library does not certify a local maximum.
 
 In numbers: {words}. Where training stopped before a critical point, the linear term
 ε ‖∇L‖ / (1 + L) is larger than the quadratic one for all ε below 2 ‖∇L‖ / λmax, and the
@@ -89,17 +88,9 @@ def curve_rows(network: dict[str, Any]) -> list[list[Any]]:
     for curve in network["curves"]:
         points = list(zip(network["epsilons"], curve["points"], strict=True))
         for epsilon, one in points[::2]:
-            ratio = one["value"] / one["quadratic"]
             mark = "" if one["trusted"] else " (not certified)"
-            less = ABOVE_LINEAR * one["linear"] < one["quadratic"]
-            rows.append(
-                [
-                    epsilon,
-                    curve["alpha"],
-                    one["linear"],
-                    one["quadratic"],
-                    f"{number(one['value'])}{mark}",
-                    f"{number(ratio)}{'' if less else ' (linear term)'}",
-                ]
-            )
+            both = one["linear"] + one["quadratic"]
+            row = [epsilon, curve["alpha"], one["linear"], one["quadratic"]]
+            row += [f"{number(one['value'])}{mark}", one["value"] / one["quadratic"]]
+            rows.append([*row, one["value"] / both])
     return rows

@@ -30,11 +30,15 @@ def ranking_several(results: Results) -> Finding:
     swapped, decided = pairs_swapped(results, RADIAL, RANKED_BY)
     rescaled, pairs = pairs_swapped(results, RESCALED, RANKED_BY)
     count = len(results["several-minima"]["networks"])
+    orders = results["several-minima"]["orders"]
+    reached = sum(one["asked"] == one["measured"] for one in orders)
     words = (
         f"of the pairs of {count} minima, radial maps put {swapped} of {decided} in the "
-        f"opposite order, rescaled layers {rescaled} of {pairs}"
+        f"opposite order, rescaled layers {rescaled} of {pairs}; of {len(orders)} random "
+        f"orders, radial maps made {reached}"
     )
-    return words, verdict(0 < swapped == decided and 0 < rescaled == pairs)
+    every = reached == len(orders) and swapped == decided and rescaled == pairs
+    return words, verdict(decided > 0 < pairs and every)
 
 
 def pairs_swapped(results: Results, move: str, name: str) -> tuple[int, int]:

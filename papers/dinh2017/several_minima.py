@@ -20,7 +20,7 @@ from torch.func import functional_call
 import flatgauge as fg
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.rescale import rescale_layers
-from flatgauge.vectors import Params, add, norm
+from flatgauge.vectors import Params, add, generator, norm
 from papers.dinh2017.networks import accuracy
 from papers.dinh2017.orbit import flat_images
 from papers.dinh2017.radial_map import RadialMap
@@ -35,7 +35,6 @@ from papers.dinh2017.ranking import (
 from papers.dinh2017.representation import representations
 from papers.experiment import Context
 
-Measured = list[dict[str, Any]]
 MOVES = ("rescaled layers", "radial maps", "standardized inputs", "whitened inputs")
 # How close the spectral norm of a rescaled network must come to the one that is asked for.
 CLOSE, MOST_STEPS = 1e-6, 60
@@ -55,7 +54,7 @@ class InBalls(nn.Module):
         self.radials = radials
 
     def forward(self, inputs: Tensor) -> Tensor:
-        params: Params = {name: p for name, p in self.network.named_parameters()}
+        params: Params = dict(self.network.named_parameters())
         for radial in self.radials:
             params = radial(params)
         return functional_call(self.network, params, (inputs,))
@@ -78,6 +77,7 @@ def settings(quick: bool) -> dict[str, Any]:
         ],
         "share": 0.45,
         "apart": 2.0,
+        "orders": 1 if quick else 10,
         "ridge": 1e-3,
         "tolerance": 1e-8,
         "measures": MEASURES,
@@ -95,8 +95,9 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     ]
     minima = [fg.Objective(model, (inputs, labels)) for model in models]
     before = [measured(one, settings) for one in minima]
+    norms = [spectral_norm(one) for one in before]
     found: dict[str, Any] = {}
-    for name, move in movers(minima, before, inputs, labels, settings).items():
+    for name, move in movers(minima, norms, inputs, labels, settings).items():
         twins = [move(index) for index in range(len(minima))]
         found[name] = {
             "values": [measured(twin.objective, settings) for twin in twins],
@@ -117,6 +118,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
         ],
         "before": before,
         "moves": found,
+        "orders": other_orders(minima, norms, inputs, labels, settings),
     }
 
 
@@ -130,16 +132,15 @@ class Twin:
 
 def movers(
     minima: list[fg.Objective],
-    before: Measured,
+    norms: list[float],
     inputs: Tensor,
     labels: Tensor,
     settings: dict[str, Any],
 ) -> dict[str, Callable[[int], Twin]]:
     """Move -> index of a minimum -> its twin."""
-    norms = [spectral_norm(one) for one in before]
     goals = raised(norms, settings["apart"])
-    balls = radial_maps(minima, norms, settings["share"])
-    wrapped = fg.Objective(InBalls(minima[0].model(), balls), (inputs, labels))
+    opposite = sorted(range(len(norms)), key=lambda index: -norms[index])
+    wrapped = in_balls(minima, norms, opposite, inputs, labels, settings)
     penalty = settings["ridge"] * torch.eye(inputs.shape[1]).to(inputs)
     maps = representations(inputs.T.cov() + penalty)
     standard, white = maps["standardized"], maps["whitened"]
@@ -182,28 +183,56 @@ def sharpened_to(
     return twin
 
 
-def radial_maps(
-    minima: list[fg.Objective], norms: list[float], share: float
-) -> list[RadialMap]:
-    """One ball around each minimum, none of which meets another one.
+def in_balls(
+    minima: list[fg.Objective],
+    norms: list[float],
+    order: list[int],
+    inputs: Tensor,
+    labels: Tensor,
+    settings: dict[str, Any],
+) -> fg.Objective:
+    """Coordinates in which the minima have the same spectral norms in another order.
 
-    The factors (ρ/r̂)² give each minimum the spectral norm of the one that stands as far
-    from the other end: the same values, in the opposite order.
+    There is one ball around each minimum, none of which meets another one. The flattest
+    of all by the new spectral norms is minimum order[0], and so on; a minimum whose norm
+    is to become λ' has the factor (ρ/r̂)² = λ' / λ.
     """
     points = [one.parameters for one in minima]
     distances = {
         pair: float(norm(add(points[pair[0]], points[pair[1]], -1.0)))
         for pair in itertools.combinations(range(len(points)), 2)
     }
-    ranked = sorted(range(len(norms)), key=lambda index: norms[index])
-    partners = dict(zip(ranked, reversed(ranked), strict=True))
+    goals = dict(zip(order, sorted(norms), strict=True))
     maps = []
     for index, point in enumerate(points):
-        delta = share * min(d for pair, d in distances.items() if index in pair)
-        ratio = math.sqrt(norms[partners[index]] / norms[index])
+        nearest = min(d for pair, d in distances.items() if index in pair)
+        delta = settings["share"] * nearest
+        ratio = math.sqrt(goals[index] / norms[index])
         rhat = 0.9 * delta * min(1.0, 1 / ratio)
         maps.append(RadialMap(detached(point), rhat, delta, ratio * rhat))
-    return maps
+    return fg.Objective(InBalls(minima[0].model(), maps), (inputs, labels))
+
+
+def other_orders(
+    minima: list[fg.Objective],
+    norms: list[float],
+    inputs: Tensor,
+    labels: Tensor,
+    settings: dict[str, Any],
+) -> list[dict[str, list[int]]]:
+    """Random orders, as asked for and as measured in coordinates made for them."""
+    only = {**settings, "measures": [RANKED_BY]}
+    random = generator(settings["seed"])
+    found = []
+    for _ in range(settings["orders"]):
+        asked = torch.randperm(len(minima), generator=random).tolist()
+        wrapped = in_balls(minima, norms, asked, inputs, labels, settings)
+        values = [
+            spectral_norm(measured(wrapped.at(in_ball(one)), only)) for one in minima
+        ]
+        order = sorted(range(len(values)), key=lambda index: values[index])
+        found.append({"asked": asked, "measured": order})
+    return found
 
 
 def detached(point: Params) -> Params:

@@ -23,10 +23,10 @@ def verdict(results: Results) -> str:
             "**In plain words.** The theorems are right.",
             moving(results),
             invariant(results),
-            "Three things need care: one formula must be read with an outer product, the "
-            "Hessian cannot be made as small as one likes (which others say of the "
-            "paper), and the count in Theorem 2 is too high for some networks with "
-            "biases.",
+            "Four things need care: one formula must be read with an outer product, the "
+            "Hessian cannot be made as small as one likes and some measures that are made "
+            "from it are invariant (others say otherwise of the paper), and the count in "
+            "Theorem 2 is too high for some networks with biases.",
             representations(results),
             radial(results),
         ]
