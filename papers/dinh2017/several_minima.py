@@ -170,17 +170,22 @@ def sharpened_to(
     λmax grows as 1/α² for small α, so α √(λmax / goal) is closer to the solution than α.
     """
     chain, logarithm, twin = Chain.of(objective.model()), 0.0, objective
-    request = f"{RANKED_BY}[tol={settings['tolerance']}]"
     for _ in range(MOST_STEPS):
         alphas = (math.exp(logarithm), math.exp(-logarithm))
         twin = objective.at(rescale_layers(objective.parameters, chain, alphas))
-        (own,) = fg.measure(twin, request).measurements.values()
-        assert own.value is not None
-        ratio = own.value / goal
+        ratio = top(twin, settings) / goal
         if abs(ratio - 1) < CLOSE:
             break
         logarithm += math.log(ratio) / 2
     return twin
+
+
+def top(objective: fg.Objective, settings: dict[str, Any]) -> float:
+    """The spectral norm of the Hessian."""
+    report = fg.measure(objective, f"{RANKED_BY}[tol={settings['tolerance']}]")
+    (found,) = report.measurements.values()
+    assert found.value is not None
+    return found.value
 
 
 def in_balls(
@@ -221,15 +226,12 @@ def other_orders(
     settings: dict[str, Any],
 ) -> list[dict[str, list[int]]]:
     """Random orders, as asked for and as measured in coordinates made for them."""
-    only = {**settings, "measures": [RANKED_BY]}
     random = generator(settings["seed"])
     found = []
     for _ in range(settings["orders"]):
         asked = torch.randperm(len(minima), generator=random).tolist()
         wrapped = in_balls(minima, norms, asked, inputs, labels, settings)
-        values = [
-            spectral_norm(measured(wrapped.at(in_ball(one)), only)) for one in minima
-        ]
+        values = [top(wrapped.at(in_ball(one)), settings) for one in minima]
         order = sorted(range(len(values)), key=lambda index: values[index])
         found.append({"asked": asked, "measured": order})
     return found
