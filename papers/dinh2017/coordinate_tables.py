@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.dinh2017.findings import likelihood_spread, significant
 from papers.dinh2017.ranking import MEASURES, RANKED_BY, fates, kept_values
 from papers.dinh2017.representation import REPRESENTATIONS
+from papers.dinh2017.representation_findings import (
+    CHANGES,
+    likelihood_spread,
+    significant,
+    swapped,
+)
 from papers.experiment import Results
 from papers.page import number, table
 
@@ -135,9 +140,32 @@ distribution around its prediction with the covariance of its training errors.
 {table(head, rows)}
 A star marks an error that is lower than that of linear regression by more than two standard
 errors of the paired difference, a cross one that is higher. Where a row has both, the ranking
-depends on the representation. The log-likelihood changes too, but for all models by the same
-number, so that ratios stay (to {number(likelihood_spread(results))}).
+depends on the representation. {weakest(results)}The log-likelihood
+changes too, but for all models by the same number, so that ratios stay (to
+{number(likelihood_spread(results))}).
 """
+
+
+def weakest(results: Results) -> str:
+    """How far from chance the rows are that a change of representation turns around."""
+    models = results["representation"]["models"][1:]
+    parts = []
+    for name, kind in CHANGES.items():
+        turned = swapped(results, kind)
+        if turned:
+            leads = [
+                abs(one[k]["lead"] / one[k]["standard error of the lead"])
+                for one in models
+                if one["neighbours"] in turned
+                for k in ("pixels", kind)
+            ]
+            parts.append(f"{number(min(leads), 2)} standard errors by {name}")
+    if not parts:
+        return ""
+    return (
+        f"The weakest lead in such a row is {' and '.join(parts)}; with {len(models)} rows, "
+        "one of little more than two could be chance. "
+    )
 
 
 def mark(one: dict[str, float]) -> str:

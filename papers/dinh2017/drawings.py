@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from papers.dinh2017.colors import BLUE, COLORS, GREY, MARKS, RED
+from papers.dinh2017.network_drawings import epsilon_sharpness, gradients
+from papers.dinh2017.network_findings import orbit_runs
 from papers.dinh2017.ranking import spectral_norm
+from papers.dinh2017.ranking_drawings import distances, several_minima
 from papers.dinh2017.representation import REPRESENTATIONS
 from papers.experiment import Results
 from papers.figures import new_figure, save
@@ -13,20 +17,24 @@ from papers.figures import new_figure, save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BLUE, RED, GREY = "#2b6cb0", "#c53030", "#4a5568"
-MARKS = "osD^v<>pPX*h"
-COLORS = [f"C{index}" for index in range(10)] + ["black", GREY]
-
 
 def draw(results: Results, folder: Path) -> None:
     """Every figure whose runs are there."""
     if "radial-map" in results:
         radial_map(results["radial-map"], folder / "radial-map.svg")
-    orbits = [
-        results[f"orbit-{k}"] for k in ("layer", "node") if f"orbit-{k}" in results
-    ]
-    if len(orbits) == 2:
-        orbit(orbits, folder / "orbit.svg")
+    for network in ("linear", "biases", "convolutions"):
+        runs = orbit_runs(network)
+        if all(run in results for run in runs):
+            name = "orbit.svg" if network == "linear" else f"orbit-{network}.svg"
+            orbit([results[run] for run in runs], folder / name)
+    if "epsilon-sharpness" in results:
+        epsilon_sharpness(results["epsilon-sharpness"], folder / "epsilon.svg")
+    if "theorem1-networks" in results:
+        gradients(results, folder / "gradients.svg")
+    if "several-minima" in results:
+        several_minima(results["several-minima"], folder / "several-minima.svg")
+    if "distances" in results:
+        distances(results["distances"], folder / "distances.svg")
     if "volume" in results:
         volume(results["volume"], folder / "volume.svg")
     if "theorem1" in results and "theorem2-without-biases" in results:
@@ -74,7 +82,10 @@ def disc(axes: Axes, radius: float, color: str) -> None:
 def orbit(orbits: list[dict[str, Any]], path: Path) -> None:
     """Every measure over its value at α = 1."""
     figure, panels = new_figure(2, width=5.2, height=5.6)
-    titles = ("whole layers: (αθ₁, θ₂/α)", "unit by unit: factors α^s, s from -1 to 1")
+    titles = (
+        "whole layers: the first times α, the last over α",
+        "unit by unit: factors α^s, s from -1 to 1",
+    )
     for axes, found, title in zip(panels, orbits, titles, strict=True):
         for index, row in enumerate(found["measures"]):
             style = f"{'-' if row['claims'] else '--'}{MARKS[index]}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_eigenvalues, dense_hessian
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.rescale import rescale_layers
 from flatgauge.vectors import Params, add, generator, norm, ravel
-from papers.dinh2017.networks import mlp, normal, settle
+from papers.dinh2017.networks import convolutional, mlp, normal, settle
 from papers.draws import gaussian
 from papers.experiment import Context
 
@@ -50,6 +50,13 @@ def at_zero_loss(widths: list[int], bias: bool, seeds: list[int]) -> dict[str, A
         "zero": 1e-13,
         "log2 beta": list(range(0, 27, 2)),
     }
+
+
+def convolutions_at_zero_loss(
+    side: int, channels: list[int], outputs: int, seeds: list[int]
+) -> dict[str, Any]:
+    """Convolutions on square inputs, then a linear layer; their own outputs."""
+    return {**at_zero_loss([*channels, outputs], False, seeds), "side": side}
 
 
 def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
@@ -98,9 +105,7 @@ def one_network(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
 
 def minimum(seed: int, settings: dict[str, Any]) -> fg.Objective:
     """The teacher, moved away from itself, trained on its noisy outputs."""
-    widths = settings["widths"]
-    teacher = mlp(widths, seed, settings["bias"], settings["plain"])
-    inputs = 3 * normal(settings["samples"], widths[0], seed=seed + 100)
+    teacher, inputs = untrained(seed, settings)
     with torch.no_grad():
         targets = teacher(inputs)
     noise = settings["noise"] * normal(*targets.shape, seed=seed + 200)
@@ -109,6 +114,17 @@ def minimum(seed: int, settings: dict[str, Any]) -> fg.Objective:
     step = gaussian(objective.parameters, generator(seed + 300))
     start = add(objective.parameters, step, settings["start"])
     return settle(objective.at(start), settings["steps"])
+
+
+def untrained(seed: int, settings: dict[str, Any]) -> tuple[nn.Module, Tensor]:
+    """A network and its inputs; with a "side", the first widths are channels."""
+    widths, bias, plain = settings["widths"], settings["bias"], settings["plain"]
+    square = [settings["side"]] * 2 if "side" in settings else []
+    inputs = 3 * normal(settings["samples"], widths[0], *square, seed=seed + 100)
+    if square:
+        inner, outputs = widths[1:-1], widths[-1]
+        return convolutional(inputs, inner, seed, bias, plain, outputs), inputs
+    return mlp(widths, seed, bias, plain), inputs
 
 
 def stretched(point: Params, chain: Chain, grown: int, beta: float) -> Params:

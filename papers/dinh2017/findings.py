@@ -1,22 +1,14 @@
-"""What we found for each claim of the paper: one sentence and a verdict."""
+"""What we found for the radial map, the orbit of one network, and the two theorems."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from papers.dinh2017.ranking import RANKED_BY, spectral_norm
+from papers.dinh2017.ranking import RANKED_BY
+from papers.dinh2017.verdicts import AGREES, Finding, verdict
 from papers.experiment import Results
 from papers.page import number
-
-AGREES, DIFFERS = "agrees", "differs"
-CHANGES = {"standardizing": "standardized", "whitening": "whitened"}
-Finding = tuple[str, str]
-
-
-def verdict(holds: bool, words: str = AGREES) -> str:
-    return words if holds else DIFFERS
 
 
 def radial_local(results: Results) -> Finding:
@@ -121,6 +113,16 @@ def theorem2(results: Results) -> Finding:
     return words, verdict(bool(networks) and len(kept) == len(networks))
 
 
+def theorem2_inequality(results: Results) -> Finding:
+    names = ("theorem2-without-biases", "theorem2-deep", "theorem2-convolutions")
+    networks = [one for name in names for one in settled(results, name)]
+    kept = [one for one in networks if one["interlaced"]]
+    words = (
+        f"holds at every β that was tried in {len(kept)} of {len(networks)} networks"
+    )
+    return words, verdict(bool(networks) and len(kept) == len(networks))
+
+
 def theorem2_biases(results: Results) -> Finding:
     networks = settled(results, "theorem2-with-biases")
     lower = [one for one in networks if one["exact"] < one["claimed"]]
@@ -129,7 +131,20 @@ def theorem2_biases(results: Results) -> Finding:
 
 
 def theorem2_majority(results: Results) -> Finding:
-    networks = settled(results, "theorem2-deep")
+    words, most, count = majority(results, "theorem2-deep")
+    return words, verdict(
+        most > 0, AGREES if most == count else "possible, not the rule"
+    )
+
+
+def theorem2_convolutions(results: Results) -> Finding:
+    words, most, count = majority(results, "theorem2-convolutions")
+    return words, verdict(0 < most == count)
+
+
+def majority(results: Results, run: str) -> tuple[str, int, int]:
+    """What share of the eigenvalues can grow; in how many of how many networks most."""
+    networks = settled(results, run)
     claimed = [one["claimed"] / one["parameters"] for one in networks]
     exact = [one["exact"] / one["parameters"] for one in networks]
     most = sum(share > 0.5 for share in exact)
@@ -138,87 +153,4 @@ def theorem2_majority(results: Results) -> Finding:
         f"and {min(exact):.0%} to {max(exact):.0%} can grow; a majority in {most} of "
         f"{len(networks)} networks"
     )
-    always = most == len(networks)
-    return words, verdict(most > 0, AGREES if always else "possible, not the rule")
-
-
-def ranking(results: Results) -> Finding:
-    found = results["ranking"]
-    pairs = [
-        [spectral_norm(found[time][found[which]]) for which in ("flat", "sharp")]
-        for time in ("before", "after")
-    ]
-    words = "{} and {} before, {} and {} after".format(
-        *(number(value) for pair in pairs for value in pair)
-    )
-    return words, verdict(pairs[0][0] < pairs[0][1] and pairs[1][0] > pairs[1][1])
-
-
-def swapped(results: Results, kind: str) -> list[int]:
-    """The neighbours that pixels and another representation rank in opposite order.
-
-    Both by more than two standard errors.
-    """
-    return [
-        one["neighbours"]
-        for one in results["representation"]["models"][1:]
-        if significant(one["pixels"]) * significant(one[kind]) < 0
-    ]
-
-
-def significant(one: dict[str, float]) -> int:
-    """The sign of a lead of more than two standard errors, else 0."""
-    if abs(one["lead"]) <= 2 * one["standard error of the lead"]:
-        return 0
-    return 1 if one["lead"] > 0 else -1
-
-
-def representation_error(results: Results) -> Finding:
-    models = results["representation"]["models"][1:]
-    found = {name: swapped(results, kind) for name, kind in CHANGES.items()}
-    counts = [f"{name} does so for {number(n) or 'none'}" for name, n in found.items()]
-    words = (
-        "to put linear regression and nearest neighbours in the opposite order: "
-        f"{', '.join(counts)} of the neighbours "
-        f"{number([one['neighbours'] for one in models])}"
-    )
-    turned = [name for name, neighbours in found.items() if neighbours]
-    some = f"agrees for {' and '.join(turned)} only"
-    every = len(turned) == len(found)
-    return words, verdict(bool(turned), AGREES if every else some)
-
-
-def likelihood_spread(results: Results) -> float:
-    """How far the log-likelihood ratios of one pair differ between representations."""
-    base, *others = results["representation"]["models"]
-    kinds = results["representation"]["log determinants"]
-    spreads = []
-    for one in others:
-        ratios = [one[k]["log-likelihood"] - base[k]["log-likelihood"] for k in kinds]
-        spreads.append(max(ratios) - min(ratios))
-    return max(spreads)
-
-
-def representation_likelihood(results: Results) -> Finding:
-    spread = likelihood_spread(results)
-    words = f"log-likelihood ratios differ by at most {number(spread)} between representations"
-    return words, verdict(spread < 1e-8)
-
-
-FINDINGS: dict[str, tuple[str, Callable[[Results], Finding]]] = {
-    "radial-local": ("radial-map", radial_local),
-    "radial-jacobian": ("radial-map", radial_jacobian),
-    "radial-hessian": ("radial-map", radial_hessian),
-    "orbit-same-function": ("orbit-layer", same_function),
-    "orbit-large": ("orbit-layer", large),
-    "orbit-small": ("smallest-trace", small),
-    "volume": ("volume", volume),
-    "theorem1": ("theorem1", theorem1),
-    "theorem2": ("theorem2-without-biases", theorem2),
-    "theorem2-biases": ("theorem2-with-biases", theorem2_biases),
-    "theorem2-majority": ("theorem2-deep", theorem2_majority),
-    "ranking": ("ranking", ranking),
-    "representation-error": ("representation", representation_error),
-    "representation-likelihood": ("representation", representation_likelihood),
-}
-"""Claim -> the run that it needs, and what that run says of it."""
+    return words, most, len(networks)

@@ -10,24 +10,54 @@ from torch import Tensor, nn
 
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
+from flatgauge.shapes import Float
 from flatgauge.vectors import add, generator, ravel, unravel
 
 
 def mlp(
-    widths: list[int], seed: int, bias: bool = False, plain: bool = False
+    widths: list[int],
+    seed: int,
+    bias: bool = False,
+    plain: bool = False,
+    slope: float = 0.0,
 ) -> nn.Sequential:
-    """A ReLU network with normal parameters; weights times sqrt(2 / inputs) if not plain."""
+    """A ReLU network, or one with a slope left of 0; see `drawn` for its parameters."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(widths):
         layer = nn.Linear(inputs, outputs, bias=bias, dtype=torch.float64)
+        modules += [layer, nn.LeakyReLU(slope) if slope else nn.ReLU()]
+    return drawn(nn.Sequential(*modules[:-1]), seed, plain)
+
+
+def convolutional(
+    pixels: Float[Tensor, "samples channels height width"],
+    channels: list[int],
+    seed: int,
+    bias: bool = False,
+    plain: bool = False,
+    outputs: int = 10,
+) -> nn.Sequential:
+    """Convolutions 3 x 3 with stride 2 and ReLU, then a linear layer; drawn as `mlp`."""
+    modules: list[nn.Module] = []
+    for before, after in itertools.pairwise([pixels.shape[1], *channels]):
+        layer = nn.Conv2d(before, after, 3, 2, bias=bias, dtype=torch.float64)
         modules += [layer, nn.ReLU()]
-    model = nn.Sequential(*modules[:-1])
+    modules.append(nn.Flatten())
+    with torch.no_grad():
+        features = nn.Sequential(*modules)(pixels[:1].double()).shape[1]
+    modules.append(nn.Linear(features, outputs, bias=bias, dtype=torch.float64))
+    return drawn(nn.Sequential(*modules), seed, plain)
+
+
+def drawn(model: nn.Sequential, seed: int, plain: bool = False) -> nn.Sequential:
+    """The model with normal parameters; weights times sqrt(2 / inputs) if not plain."""
     random = generator(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             draw = torch.randn(parameter.shape, generator=random, dtype=torch.float64)
             scaled = parameter.dim() > 1 and not plain
-            parameter.copy_(draw * (2 / parameter.shape[1]) ** 0.5 if scaled else draw)
+            inputs = parameter[0].numel()
+            parameter.copy_(draw * (2 / inputs) ** 0.5 if scaled else draw)
     return model
 
 

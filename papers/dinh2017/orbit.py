@@ -15,7 +15,7 @@ from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.symmetry.maps.rescale import rescale_layers, rescale_nodes
 from flatgauge.vectors import Params, norm, size
 from papers.data import images
-from papers.dinh2017.networks import accuracy, mlp, train
+from papers.dinh2017.networks import accuracy, convolutional, mlp, train
 from papers.experiment import Context
 
 MEASURES = [
@@ -34,25 +34,38 @@ MEASURES = [
 KINDS = {"layer": "layer-rescale", "node": "node-rescale"}
 
 
-def training(quick: bool) -> dict[str, Any]:
-    """One hidden layer without biases, as in section 4 of the paper."""
+# Without biases, as in section 4 of the paper; with them, as in supplement B; and with
+# convolutions.
+NETWORKS: dict[str, dict[str, Any]] = {
+    "linear": {"convolutions": False, "hidden": [32], "bias": False, "pool": 1},
+    "biases": {"convolutions": False, "hidden": [24, 16], "bias": True, "pool": 1},
+    "convolutions": {"convolutions": True, "hidden": [6, 12], "bias": True, "pool": 2},
+}
+
+
+def settings(quick: bool, kind: str, network: str = "linear") -> dict[str, Any]:
+    step = 1 if network == "linear" else 2
+    short = range(-2, 3, step)
     return {
-        "hidden": 24 if quick else 32,
+        "kind": kind,
+        **training(quick, network),
+        "exponents": list(short) if quick else [k / 3 for k in range(-6, 7, step)],
+        "tolerance": 1e-10,
+        "measures": MEASURES,
+    }
+
+
+def training(quick: bool, network: str) -> dict[str, Any]:
+    own = NETWORKS[network]
+    if quick:
+        own = {**own, "hidden": [max(4, 3 * n // 4) for n in own["hidden"]], "pool": 1}
+    return {
+        **own,
         "samples": 500 if quick else 1000,
         "epochs": 60,
         "batch": 50,
         "rate": 3e-3,
         "seed": 0,
-    }
-
-
-def settings(quick: bool, kind: str) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        **training(quick),
-        "exponents": [-2, -1, 0, 1, 2] if quick else [k / 3 for k in range(-6, 7)],
-        "tolerance": 1e-10,
-        "measures": MEASURES,
     }
 
 
@@ -65,7 +78,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "parameters": size(objective.parameters),
         "train accuracy": accuracy(model, inputs, labels),
-        "test accuracy": accuracy(model, *flat_images(context, "test")),
+        "test accuracy": accuracy(model, *inputs_for(context, settings, "test")),
         "alphas": alphas,
         "loss": objective.value(),
         "gradient": float(norm(objective.gradient())),
@@ -81,9 +94,9 @@ def trained(
     context: Context, settings: dict[str, Any]
 ) -> tuple[fg.Objective, Tensor, Tensor]:
     """The trained network on the images that it was trained on."""
-    inputs, labels = flat_images(context, "train", settings["samples"])
+    inputs, labels = inputs_for(context, settings, "train", settings["samples"])
     model = train(
-        mlp([inputs.shape[1], settings["hidden"], 10], settings["seed"]).to(inputs),
+        untrained(inputs, settings),
         inputs,
         labels,
         epochs=settings["epochs"],
@@ -94,26 +107,52 @@ def trained(
     return fg.Objective(model, (inputs, labels)), inputs, labels
 
 
+def untrained(inputs: Tensor, settings: dict[str, Any]) -> nn.Module:
+    """A network of the declared kind that fits the inputs."""
+    hidden, seed, bias = settings["hidden"], settings["seed"], settings["bias"]
+    if settings["convolutions"]:
+        return convolutional(inputs, hidden, seed, bias).to(inputs)
+    return mlp([inputs.shape[1], *hidden, 10], seed, bias).to(inputs)
+
+
+def inputs_for(
+    context: Context, settings: dict[str, Any], part: str, limit: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Images as the network reads them: as they are, or as rows."""
+    kind = pooled_images if settings["convolutions"] else flat_images
+    return kind(context, part, limit, settings["pool"])
+
+
+def pooled_images(
+    context: Context, part: str, limit: int | None = None, pool: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Images [n, 1, height, width], squares of `pool` pixels replaced by their mean."""
+    pixels, labels = images(context, "mnist", part, limit)
+    return F.avg_pool2d(pixels.double(), pool), labels
+
+
 def flat_images(
     context: Context, part: str, limit: int | None = None, pool: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """Images as rows, each square of `pool` by `pool` pixels replaced by its mean."""
-    pixels, labels = images(context, "mnist", part, limit)
-    return F.avg_pool2d(pixels.double(), pool).flatten(1), labels
+    """The same images as rows."""
+    pixels, labels = pooled_images(context, part, limit, pool)
+    return pixels.flatten(1), labels
 
 
 def moved(model: nn.Module, kind: str, alpha: float) -> Params:
-    """The first layer times α, the second divided by it; or each unit by its own power.
+    """The first layer times α, the last divided by it; or each unit by its own power.
 
-    Node-wise, the hidden units are scaled by α^s with s spread evenly over [-1, 1].
+    Layer-wise, every hidden bias is multiplied by α. Node-wise, the units of every
+    hidden layer are scaled by α^s with s spread evenly over [-1, 1].
     """
     point = {name: tensor.detach() for name, tensor in model.named_parameters()}
     chain = Chain.of(model)
     if kind == "layer":
-        return rescale_layers(point, chain, (alpha, 1 / alpha))
-    units = point[chain.layers[0].weight].shape[0]
-    powers = torch.linspace(-1, 1, units, dtype=torch.float64)
-    return rescale_nodes(point, chain, [alpha**powers])
+        between = [1.0] * (len(chain) - 2)
+        return rescale_layers(point, chain, (alpha, *between, 1 / alpha))
+    units = [point[layer.weight].shape[0] for layer in chain.layers[:-1]]
+    powers = [torch.linspace(-1, 1, count, dtype=torch.float64) for count in units]
+    return rescale_nodes(point, chain, [alpha**power for power in powers])
 
 
 def measured(objective: fg.Objective, settings: dict[str, Any]) -> fg.Report:

@@ -24,7 +24,7 @@ def settings(quick: bool) -> dict[str, Any]:
         "levels": 16 if quick else 255,
         "least deviation": 0.05,
         "ridge": 1e-6,
-        "neighbours": [1, 2, 3, 5, 10, 20],
+        "neighbours": [1, 2, 3, 4, 5, 6, 8, 10, 15, 20],
         "seed": 0,
     }
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from papers.dinh2017 import (
+    derivatives,
+    distances,
     drawings,
     eigenvalues,
+    epsilon,
     gradient,
+    gradient_networks,
     orbit,
     radial,
     ranking,
     representation,
+    several_minima,
     smallest,
     text,
     volume,
 )
-from papers.experiment import Paper, Run
+from papers.dinh2017.network_findings import KINDS, orbit_runs
+from papers.experiment import Paper, Run, Tolerance
 from papers.runner import main
 
 DATA = ("data",)
@@ -29,9 +35,22 @@ def runs(quick: bool) -> list[Run]:
         Run("radial-map", radial.settings(), radial.compute, on_cpu=True),
         Run("orbit-layer", orbit.settings(quick, "layer"), orbit.compute, DATA),
         Run("orbit-node", orbit.settings(quick, "node"), orbit.compute, DATA),
+        *(
+            Run(name, orbit.settings(quick, kind, network), orbit.compute, DATA)
+            for network in ("biases", "convolutions")
+            for name, kind in zip(orbit_runs(network), KINDS, strict=True)
+        ),
         Run("smallest-trace", smallest.settings(), smallest.compute, on_cpu=True),
         Run("volume", volume.settings(quick), volume.compute, on_cpu=True),
+        Run("epsilon-sharpness", epsilon.settings(quick), epsilon.compute, DATA),
         Run("theorem1", gradient.settings(quick), gradient.compute, DATA),
+        Run(
+            "theorem1-networks",
+            gradient_networks.settings(quick),
+            gradient_networks.compute,
+            DATA,
+        ),
+        Run("derivatives", derivatives.settings(), derivatives.compute, on_cpu=True),
         Run(
             "theorem2-without-biases",
             eigenvalues.settings(small, False, seeds),
@@ -58,12 +77,34 @@ def runs(quick: bool) -> list[Run]:
             eigenvalues.compute,
             on_cpu=True,
         ),
+        Run(
+            "theorem2-convolutions",
+            eigenvalues.convolutions_at_zero_loss(
+                7, [1, 3, 3], 2, list(range(1 if quick else 4))
+            ),
+            eigenvalues.compute,
+            on_cpu=True,
+        ),
         Run("ranking", ranking.settings(quick), ranking.compute, DATA),
+        Run(
+            "several-minima",
+            several_minima.settings(quick),
+            several_minima.compute,
+            DATA,
+        ),
         Run(
             "representation",
             representation.settings(quick),
             representation.compute,
             DATA,
+        ),
+        Run(
+            "distances",
+            distances.settings(quick),
+            distances.compute,
+            DATA,
+            # The root of a rounding error, where a distribution is compared with itself.
+            tolerances={"W2": Tolerance(absolute=1e-5)},
         ),
     ]
 

@@ -6,9 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from papers.dinh2017 import words
+from papers.dinh2017.claims import finding
+from papers.dinh2017.completeness import completeness
 from papers.dinh2017.coordinate_tables import ranking, representation
+from papers.dinh2017.distance_tables import distances
 from papers.dinh2017.eigenvalue_tables import theorem_2
-from papers.dinh2017.findings import DIFFERS, FINDINGS
+from papers.dinh2017.network_findings import orbit_runs
+from papers.dinh2017.network_tables import epsilon_sharpness, theorem_1_networks
+from papers.dinh2017.orbit_tables import biases, convolutions, linear
+from papers.dinh2017.several_tables import several_minima
+from papers.dinh2017.verdicts import DIFFERS
 from papers.experiment import Results
 from papers.page import NOT_RUN, number, table
 
@@ -32,8 +39,7 @@ def setting(results: Results, run: str, name: str) -> Any:
 def side_by_side(results: Results, expected: dict[str, Any]) -> str:
     rows = []
     for claim in expected["claims"]:
-        needed, find = FINDINGS[claim["id"]]
-        ours, verdict = find(results) if needed in results else (NOT_RUN, NOT_RUN)
+        ours, verdict = finding(claim["id"], results)
         said = f"{claim['claim']} {claim['note'] and '*' + claim['note'] + '*'}".strip()
         rows.append([claim["where"], said, ours, verdict])
     return table(
@@ -97,49 +103,6 @@ CHECKS = {
     "scalar": "Jacobian, as a number",
     "determinant": "det J = ψ'(ψ/r)ⁿ⁻¹ (relative)",
 }
-
-
-def orbit(results: Results, expected: dict[str, Any]) -> str:
-    layer, node = results["orbit-layer"], results["orbit-node"]
-    rows = []
-    for one, other in zip(layer["measures"], node["measures"], strict=True):
-        rows.append([one["measure"], *cells(one), *cells(other)])
-    head = ["measure"]
-    for kind in ("layers", "units"):
-        head += [f"{kind}: claimed invariant", f"{kind}: largest drift"]
-    return f"""\
-![Measures along the orbit](figures/orbit.svg)
-
-One network with one hidden layer, without biases ({layer["parameters"]} parameters, float64),
-trained to {layer["train accuracy"]:.1%} on its training images (test:
-{layer["test accuracy"]:.1%}; loss {number(layer["loss"])}, norm of the gradient
-{number(layer["gradient"])}). The x-axis is α. Left: the whole first layer times α, the second
-divided by α. Right: every hidden unit has its own factor α^s, with s spread evenly from -1 to
-1. Solid lines are measures that claim to be invariant under this kind of rescaling, dashed
-lines are those that do not. {words.flat_lines(results)}
-
-The table shows the largest relative drift |value / value at α = 1 - 1| over
-{len(layer["alphas"])} values of α from {number(min(layer["alphas"]))} to
-{number(max(layer["alphas"]))}, next to what each measure claims. The function itself: outputs
-drift by {number(layer["output drift"])} (layers) and {number(node["output drift"])} (units),
-the loss by {number(layer["loss drift"])} and {number(node["loss drift"])}.
-
-{table(head, rows)}
-{untrusted(layer, node)}"""
-
-
-def cells(row: dict[str, Any]) -> list[Any]:
-    mark = "" if row["trusted"] else " (a)"
-    return [row["claims"], f"{number(row['drift'], 2)}{mark}"]
-
-
-def untrusted(*found: dict[str, Any]) -> str:
-    if all(row["trusted"] for one in found for row in one["measures"]):
-        return ""
-    return (
-        "(a) For some α this number did not reach its own tolerance, and the library says "
-        "so.\n"
-    )
 
 
 def smallest(results: Results, expected: dict[str, Any]) -> str:
@@ -225,15 +188,27 @@ zero). The figure's left panel and the table show the law 1/α.
 
 SECTIONS: list[Section] = [
     ("Figure 1: the radial map", ("radial-map",), figure_1),
-    ("One network along its orbit", ("orbit-layer", "orbit-node"), orbit),
+    ("One network along its orbit", tuple(orbit_runs("linear")), linear),
+    ("With biases", tuple(orbit_runs("biases")), biases),
+    ("With convolutions", tuple(orbit_runs("convolutions")), convolutions),
     ("Not as small as one likes", ("smallest-trace",), smallest),
     ("Volume ε-flatness", ("volume",), volume),
+    ("ε-sharpness", ("epsilon-sharpness",), epsilon_sharpness),
     ("Theorem 1: the gradient", ("theorem1",), theorem_1),
+    ("Theorem 1 beyond one network", ("theorem1-networks",), theorem_1_networks),
     (
         "Theorem 2: how many eigenvalues",
-        ("theorem2-without-biases", "theorem2-with-biases", "theorem2-known-ranks"),
+        (
+            "derivatives",
+            "theorem2-without-biases",
+            "theorem2-with-biases",
+            "theorem2-known-ranks",
+        ),
         theorem_2,
     ),
     ("Two minima, two rankings", ("ranking",), ranking),
+    ("Several minima, any ranking", ("several-minima",), several_minima),
     ("Section D: the representation of the data", ("representation",), representation),
+    ("Section D: distances and divergences", ("distances",), distances),
+    ("What is here of the paper, and what is not", (), completeness),
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from papers.dinh2017.findings import CHANGES, swapped
+from papers.dinh2017.claims import EVERY_ORBIT
+from papers.dinh2017.network_findings import FLAT, orbit_runs
 from papers.dinh2017.ranking import kept_values
+from papers.dinh2017.representation_findings import CHANGES, swapped
 from papers.experiment import Results
 from papers.page import number
 
 # Relative drifts below this are rounding; factors above the other one are called large.
-FLAT, LARGE = 1e-9, 100.0
-PANELS = {"orbit-layer": "left", "orbit-node": "right"}
+LARGE = 100.0
+SIDES = ("left", "right")
 
 
 def verdict(results: Results) -> str:
@@ -21,10 +23,10 @@ def verdict(results: Results) -> str:
             "**In plain words.** The theorems are right.",
             moving(results),
             invariant(results),
-            "Three things need care: one formula must be read with an outer product, the "
-            "Hessian cannot be made as small as one likes (which others say of the "
-            "paper), and the count in Theorem 2 is too high for some networks with "
-            "biases.",
+            "Four things need care: one formula must be read with an outer product, the "
+            "Hessian cannot be made as small as one likes and some measures that are made "
+            "from it are invariant (others say otherwise of the paper), and the count in "
+            "Theorem 2 is too high for some networks with biases.",
             representations(results),
             radial(results),
         ]
@@ -48,7 +50,7 @@ def moving(results: Results) -> str:
 
 def invariant(results: Results) -> str:
     """Whether the measures that claim an invariance have it."""
-    rows = [r for run in PANELS for r in results[run]["measures"] if r["claims"]]
+    rows = [r for run in EVERY_ORBIT for r in results[run]["measures"] if r["claims"]]
     broken = sorted({row["measure"] for row in rows if row["drift"] > FLAT})
     if broken:
         return f"Against their claim, these move too: {_listed(broken)}."
@@ -59,10 +61,10 @@ def invariant(results: Results) -> str:
     )
 
 
-def flat_lines(results: Results) -> str:
-    """Which lines of the orbit's figure are flat, beside those that claim to be."""
+def flat_lines(results: Results, network: str = "linear") -> str:
+    """Which lines of an orbit's figure are flat, beside those that claim to be."""
     broken, others = [], []
-    for run, side in PANELS.items():
+    for run, side in zip(orbit_runs(network), SIDES, strict=True):
         for row in results[run]["measures"]:
             if row["claims"] and row["drift"] > FLAT:
                 broken.append(f"{row['measure']} ({side})")
@@ -84,7 +86,10 @@ def representations(results: Results) -> str:
     for name, kind in CHANGES.items():
         names[bool(swapped(results, kind))].append(name)
     if not names[False]:
-        return ""
+        return (
+            f"{_listed(list(CHANGES)).capitalize()} the data each turned a ranking of two "
+            "models around beyond its error."
+        )
     return (
         f"Of the changes of representation, only {_listed(names[True])} turned a ranking "
         f"around beyond its error; {_listed(names[False])} did not."
