@@ -247,7 +247,7 @@ def landscape(
     if losses.numel():
         print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
     report = report.with_extras(landscapes=[found.to_dict()])
-    deliver(report, settings, loaded=bool(path))
+    deliver(report, settings, result=found, loaded=bool(path))
 
 
 @app.command()

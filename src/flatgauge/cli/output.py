@@ -120,9 +120,11 @@ def deliver(
 
 def saver(report: Report, path: Path, result: Tabular | None = None) -> Writer:
     """In the format that the name ends with; the page if it has no ending."""
-    if path.suffix.lower() in PAGES:
+    ending = path.suffix.lower()
+    if ending in PAGES:
         return report.to_html
-    return report.save if result is None else result.save
+    # Tables and figures are of the result; what can be read back is all of the report.
+    return report.save if result is None or ending == ".json" else result.save
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:
