@@ -156,7 +156,10 @@ def plain(seconds: float, settings: dict[str, Any]) -> tuple[Any, float, float]:
     """A loop of one's own."""
     model, loader = Classifier(), DataLoader(Images(), BATCH, shuffle=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    monitor, watch = FlatnessMonitor(first_samples(loader, 256), **settings), Stopwatch()
+    monitor, watch = (
+        FlatnessMonitor(first_samples(loader, 256), **settings),
+        Stopwatch(),
+    )
     measured = watch.around(monitor)
     begun, step = time.perf_counter(), 0
     monitor.start()

@@ -148,7 +148,9 @@ class Landscapes(Tabular):
         return _drawn(self)
 
 
-def _page(provenance: Provenance | None, extras: dict[str, Any]) -> dict[str, Any] | None:
+def _page(
+    provenance: Provenance | None, extras: dict[str, Any]
+) -> dict[str, Any] | None:
     return None if provenance is None else Report({}, provenance, extras).to_dict()
 
 

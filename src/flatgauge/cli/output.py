@@ -78,6 +78,16 @@ def check_paths(out: Path | None, *others: Path | None) -> None:
             raise OptionError(f"the folder '{folder}' cannot be written: use another.")
 
 
+def check_table(settings: Settings) -> None:
+    """Refuse a table of measures where none is asked for, before anything is computed."""
+    if settings.out is not None and not settings.requests:
+        from flatgauge.exports import comma_separated, latex
+        from flatgauge.exports.tabular import NOTHING
+
+        if settings.out.suffix.lower() in (*comma_separated.SUFFIXES, *latex.SUFFIXES):
+            raise OptionError(NOTHING)
+
+
 def deliver(
     report: Report,
     settings: Settings,

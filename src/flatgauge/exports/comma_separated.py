@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from flatgauge.errors import OptionError
-from flatgauge.exports.tabular import Tabular
+from flatgauge.exports.tabular import NOTHING, Tabular
 from flatgauge.files import write_text
 
 SUFFIXES = (".csv",)
-NOTHING = "there are no rows for a table: ask for measures, or write .html or .json."
 
 
 def write(result: Tabular, path: Path) -> list[Path]:

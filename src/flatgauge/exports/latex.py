@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from flatgauge.errors import OptionError
-from flatgauge.exports.comma_separated import NOTHING
-from flatgauge.exports.tabular import Tabular
+from flatgauge.exports.tabular import NOTHING, Tabular
 from flatgauge.files import write_text
 
 SUFFIXES = (".tex",)

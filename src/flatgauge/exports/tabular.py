@@ -12,6 +12,8 @@ from typing import Any
 
 from flatgauge.errors import FlatgaugeError, OptionError
 
+NOTHING = "there are no rows for a table: ask for measures, or write .html or .json."
+
 
 class Tabular(ABC):
     """A result with rows, a table for people, and a sentence for a paper."""
