@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks import training
 from benchmarks.__main__ import main
 from benchmarks.networks import wide_resnet
 from benchmarks.results import Results
@@ -221,3 +222,15 @@ def test_training_lowers_the_loss_and_leaves_the_network_ready():
     assert loss() < before
     assert not model.training
     assert all(p.grad is None and p.is_contiguous() for p in model.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", training.TRAINERS)
+def test_the_time_of_a_callback_is_taken_from_outside(name):
+    if name != "plain":
+        pytest.importorskip(name)
+    settings = {"every": 1, "share": 0.5}
+    monitor, whole, inside = training.TRAINERS[name](3.0, settings)
+    assert monitor.reports
+    assert 0 < monitor.spent <= inside <= whole

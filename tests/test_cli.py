@@ -198,6 +198,8 @@ def test_every_command_writes_results_and_a_page(net, tmp_path, capsys):
         again = tmp_path / "again.html"
         assert main(["report", str(json_path), "--out", str(again)]) == 0
         assert again.read_text() == page.read_text()
+    assert main([*commands["landscape"][0], "--out", str(tmp_path / "line.csv")]) == 0
+    assert len((tmp_path / "line.csv").read_text().splitlines()) == 6
     between = load(tmp_path / "between.json")["extras"]["landscapes"][0]
     assert between["kind"] == "between checkpoints"
     assert between["axes"] == [[0.0, 0.5, 1.0]]

@@ -136,6 +136,8 @@ CASES = [
     ("landscape {net}:model {net}:data --directions up", "directions= is 'up'"),
     ("landscape {net}:model {net}:data --to gone.pt", "'gone.pt' were not found"),
     ("spectrum {net}:model {net}:data --probes 1", "at least 2 probes"),
+    ("spectrum {net}:model {net}:data --out a.csv", "there are no rows for a table"),
+    ("symmetries {net}:model {net}:data --out a.tex", "there are no rows for a table"),
     ("report gone.json --out a.html", "'gone.json' could not be read as JSON"),
     ("report cut.json --out a.html", "could not be read as JSON"),
     ("report no_report.json --out a.html", "this is no flatgauge report"),

@@ -20,10 +20,11 @@ def test_two_checkpoints():
     first = CASES["mlp"].objective()
     second = first.at({n: 1.5 * t for n, t in first.parameters.items()})
     found = fg.compare({"first": first, "second": second}, "hessian-trace")
-    row = found.rows()[0]
-    values = row["values"]
-    assert row["flatter"] == min(values, key=values.get)
-    assert row["significant"]
+    [row] = found.comparison_rows
+    assert row.flatter == min(row.values, key=row.values.get)
+    assert row.significant
+    assert {one["checkpoint"]: one["value"] for one in found.rows()} == row.values
+    assert {one["flatter"] for one in found.rows()} == {row.flatter}
     json.dumps(found.to_dict(), allow_nan=False)
     assert "first" in str(found)
 
@@ -47,11 +48,10 @@ def test_a_twin_differs_only_where_nothing_is_claimed():
     objective = CASES["mlp"].objective()
     twin = objective.with_model(fg.sharpen(objective, 100.0))
     names = ("hessian-trace", "normalized-sharpness")
-    rows = {
-        r["measure"]: r for r in fg.compare({"a": objective, "b": twin}, *names).rows()
-    }
-    assert rows["hessian-trace"]["flatter"] == "a"
-    values = rows["normalized-sharpness"]["values"]
+    found = fg.compare({"a": objective, "b": twin}, *names)
+    rows = {row.measure: row for row in found.comparison_rows}
+    assert rows["hessian-trace"].flatter == "a"
+    values = rows["normalized-sharpness"].values
     assert values["a"] == pytest.approx(values["b"], rel=1e-9)
 
 

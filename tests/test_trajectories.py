@@ -82,6 +82,8 @@ def test_the_page_has_path_contours_and_surface(tmp_path):
     assert 'data-surface="landscape-0"' in page
     found.save(tmp_path / "path.svg")
     assert (tmp_path / "path.svg").stat().st_size > 1000
+    found.save(tmp_path / "path.html")
+    assert "cross-entropy" in (tmp_path / "path.html").read_text(encoding="utf-8")
 
 
 def test_several_models_share_a_picture(tmp_path):
@@ -93,6 +95,9 @@ def test_several_models_share_a_picture(tmp_path):
     assert [one["title"] for one in found.to_list()] == ["one", "other"]
     found.save(tmp_path / "both.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["both.svg"]
+    found.save(tmp_path / "both.html")
+    said = "The slices are of one, other; loss and network below are those of one."
+    assert said in (tmp_path / "both.html").read_text(encoding="utf-8")
     text = (tmp_path / "both.svg").read_text(encoding="utf-8")
     assert "one" in text
     assert "other" in text

@@ -31,4 +31,4 @@ comparison = fg.compare(
     }
 )
 print(comparison)
-assert len(comparison.rows()) == 9
+assert len(comparison.rows()) == 9 * 2

@@ -70,8 +70,20 @@ class Comparison(Tabular):
     unlike: list[Unlike] = field(default_factory=list)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each measure."""
-        return [asdict(row) for row in self.comparison_rows]
+        """One row for each measure and checkpoint, for a table or a data frame."""
+        return [
+            {
+                "measure": row.measure,
+                "checkpoint": name,
+                "value": row.values[name],
+                "uncertainty": row.uncertainties[name],
+                "status": row.statuses[name],
+                "flatter": row.flatter,
+                "untold": row.untold,
+            }
+            for row in self.comparison_rows
+            for name in self.names
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -79,7 +91,7 @@ class Comparison(Tabular):
             "names": self.names,
             "text": self.text,
             "unlike": [asdict(one) for one in self.unlike],
-            "rows": self.rows(),
+            "rows": [asdict(row) for row in self.comparison_rows],
             "disagreements": self.disagreements,
             "reports": {name: one.to_dict() for name, one in self.reports.items()},
         }

@@ -14,6 +14,7 @@ from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import Scaled
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.objective import Objective
+from flatgauge.provenance import provenance_of
 from flatgauge.shapes import Float
 from flatgauge.slices import Landscape as Landscape
 from flatgauge.slices import Landscapes as Landscapes
@@ -102,7 +103,14 @@ def landscape(
     axes = (axis,) * dimensions
     losses = losses_on(objective, plan.basis, axes, progress)
     return Landscape(
-        plan.title, plan.kind, normalize, plan.labels, axes, losses, plan.eigenvalues
+        plan.title,
+        plan.kind,
+        normalize,
+        plan.labels,
+        axes,
+        losses,
+        plan.eigenvalues,
+        provenance=provenance_of(objective, seed),
     )
 
 

@@ -149,10 +149,6 @@ class Report(Tabular):
                 "write it again."
             ) from error
 
-    def to_json(self, path: str | Path) -> None:
-        """Write the report; a file of that name is replaced in one step."""
-        self.save(path, ".json")
-
     @classmethod
     def from_json(cls, path: str | Path) -> Report:
         """Read a report back."""
@@ -163,10 +159,6 @@ class Report(Tabular):
                 f"'{path}' could not be read as JSON: {error}"
             ) from error
         return cls.from_dict(plain)
-
-    def to_html(self, path: str | Path) -> None:
-        """Write the page: one file with figures and tables that needs nothing else."""
-        self.save(path, ".html")
 
     def _repr_html_(self) -> str:
         from flatgauge.report.page import fragment

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from flatgauge.exports import Tabular
-from flatgauge.results import plain
+from flatgauge.measurements import Provenance
+from flatgauge.results import Report, plain
 from flatgauge.shapes import Float
 
 
@@ -31,6 +32,7 @@ class Landscape(Tabular):
         names: of these checkpoints.
         explained: the share of the squared distances between these checkpoints and the
             last one that lies in the plane; None without a path.
+        provenance: of the objective, of the last one of a path; its page needs it.
     """
 
     title: str
@@ -43,6 +45,7 @@ class Landscape(Tabular):
     path: tuple[tuple[float, ...], ...] = ()
     names: tuple[str, ...] = ()
     explained: float | None = None
+    provenance: Provenance | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each point of the grid."""
@@ -66,6 +69,10 @@ class Landscape(Tabular):
     def drawn_from(self) -> dict[str, Any]:
         """What its figure is drawn from."""
         return {"landscapes": [self.to_dict()]}
+
+    def whole(self) -> dict[str, Any] | None:
+        """What the page is drawn from, where a plane is a surface that can be turned."""
+        return _page(self.provenance, self.drawn_from())
 
     def _repr_html_(self) -> str:
         return _drawn(self)
@@ -128,8 +135,23 @@ class Landscapes(Tabular):
         """What the figures are drawn from."""
         return {"landscapes": self.to_list()}
 
+    def whole(self) -> dict[str, Any] | None:
+        """What the page is drawn from."""
+        first, *_ = names = list(self.slices)
+        said = (
+            f"The slices are of {', '.join(names)}; loss and network below are those of "
+            f"{first}."
+        )
+        return _page(self[first].provenance, {**self.drawn_from(), "cautions": [said]})
+
     def _repr_html_(self) -> str:
         return _drawn(self)
+
+
+def _page(
+    provenance: Provenance | None, extras: dict[str, Any]
+) -> dict[str, Any] | None:
+    return None if provenance is None else Report({}, provenance, extras).to_dict()
 
 
 def _drawn(result: Tabular) -> str:

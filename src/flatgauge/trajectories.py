@@ -10,6 +10,7 @@ from torch import Tensor
 from flatgauge.errors import OptionError
 from flatgauge.landscapes import Progress, check_buffers, losses_on
 from flatgauge.objective import Objective
+from flatgauge.provenance import provenance_of
 from flatgauge.slices import Landscape
 from flatgauge.vectors import Params, add, check_like, dot, scale
 
@@ -68,6 +69,7 @@ def trajectory(
         path=tuple(map(tuple, path.tolist())),
         names=tuple(checkpoints),
         explained=explained,
+        provenance=provenance_of(last, seed=0),
     )
 
 

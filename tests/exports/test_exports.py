@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import sys
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -52,6 +53,7 @@ def test_csv_has_every_row(name, results, tmp_path):
                 assert float(one[key]) == value
             elif isinstance(value, dict):
                 assert json.loads(one[key]) == value
+    assert results[name].to_csv() == (tmp_path / "rows").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,6 +83,7 @@ def test_without_pandas_it_says_what_to_install(monkeypatch):
 def test_latex_is_a_table_with_its_sentence(name, results, tmp_path):
     results[name].to_latex(tmp_path / "table.tex")
     text = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert results[name].to_latex() == text
     assert text.count(r"\begin{tabular}") == text.count(r"\end{tabular}") == 1
     body = text.partition(r"\midrule")[2].partition(r"\bottomrule")[0]
     assert body.count(r"\\") == len(results[name].paper_table()[1])
@@ -142,8 +145,26 @@ def test_several_figures_have_files_of_their_own(tmp_path):
 def test_without_figures_or_a_page_it_says_so(results, tmp_path):
     with pytest.raises(OptionError, match="there is no figure"):
         small().save(tmp_path / "a.svg")
+    without = replace(results["landscape"], provenance=None)
     with pytest.raises(OptionError, match="a Landscape has no page of its own"):
-        results["landscape"].save(tmp_path / "a.html")
+        without.save(tmp_path / "a.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_result_has_a_page_that_can_be_drawn_again(name, results, tmp_path):
+    results[name].to_html(tmp_path / "page.html")
+    results[name].to_json(tmp_path / "all.json")
+    fg.Report.from_json(tmp_path / "all.json").to_html(tmp_path / "again.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page == (tmp_path / "again.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tex"])
+def test_an_empty_table_is_not_written(suffix, tmp_path):
+    nothing = fg.Report({}, small().provenance)
+    with pytest.raises(OptionError, match="there are no rows for a table"):
+        nothing.save(tmp_path / f"a{suffix}")
     assert list(tmp_path.iterdir()) == []
 
 

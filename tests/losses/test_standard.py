@@ -52,6 +52,7 @@ def test_plain_settings_are_the_named_loss(loss, name):
     [
         partial(F.cross_entropy, reduction="sum"),
         nn.CrossEntropyLoss(reduction="sum"),
+        nn.NLLLoss(reduction="sum"),
         partial(F.mse_loss, reduction="sum"),
         nn.MSELoss(reduction="sum"),
     ],
@@ -59,6 +60,33 @@ def test_plain_settings_are_the_named_loss(loss, name):
 def test_sums_are_refused(loss):
     with pytest.raises(LossError, match=r"adds up its samples.*reduction='mean'"):
         resolve_loss(loss)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (nn.NLLLoss(), "cross-entropy"),
+        (F.nll_loss, "cross-entropy"),
+        (nn.NLLLoss(W.double()), nn.CrossEntropyLoss(W.double())),
+        (nn.NLLLoss(ignore_index=1), nn.CrossEntropyLoss(ignore_index=1)),
+    ],
+)
+def test_the_loss_of_log_probabilities_is_the_cross_entropy(ours, theirs):
+    model = nn.Sequential(net(), nn.LogSoftmax(1))
+    objective = fg.Objective(model, (X, Y), ours, batch_size=20)
+    expected = fg.Objective(net(), (X, Y), theirs)
+    assert objective.loss.name == expected.loss.name
+    names = ("hessian-trace", "fisher-rao-norm", "normalized-sharpness")
+    for name in names:
+        one, other = (fg.measure(o, name)[name].value for o in (objective, expected))
+        assert one == pytest.approx(other, rel=1e-9), name
+
+
+def test_scores_that_are_no_log_probabilities_stay_with_the_function():
+    objective = fg.Objective(net(), (X, Y), nn.NLLLoss())
+    assert isinstance(objective.loss, CallableLoss)
+    expected = float(F.nll_loss(net()(X), Y).detach())
+    assert objective.value() == pytest.approx(expected, rel=1e-12)
 
 
 WEIGHTED = {

@@ -175,6 +175,20 @@ def test_a_sign_change_and_a_missing_ratio_do_not_break_the_figure():
     assert "<svg" in svg(figure, "audit")
 
 
+def test_labels_of_the_audit_name_whole_kinds():
+    kinds = ["branch-split", "layer-rescale", "node-rescale", "permutation", "sign-flip"]
+    rows = [audit_row("a", kind, True, 1.0, 1.0, "holds") for kind in kinds]
+    labels = []
+    for shown in (rows, rows[:2]):
+        audit = {"rows": shown, "function_change": {}}
+        figure = figures({"extras": {"audit": audit}, "measurements": {}})["audit"]
+        labels.append(figure["layout"]["annotations"][-1]["text"])
+    assert labels == [
+        "branch-split, layer-rescale, node-rescale and 2 more",
+        "branch-split, layer-rescale",
+    ]
+
+
 def test_the_headline_names_what_moved_and_what_did_not():
     report = full()
     del report.extras["comparison"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flatgauge.cli.output import INTERRUPTED, deliver, kept_so_far
+from flatgauge.cli.output import INTERRUPTED, check_table, deliver, kept_so_far
 from flatgauge.cli.progress import ProgressBar
 from flatgauge.cli.settings import Settings, shared
 from flatgauge.errors import OptionError
@@ -171,6 +171,7 @@ def symmetries(
 
     Example: flatgauge symmetries net.py:model net.py:data
     """
+    check_table(settings)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.symmetry import symmetries as find
@@ -247,7 +248,7 @@ def landscape(
     if losses.numel():
         print(f"smallest {losses.min():.6g}, largest {losses.max():.6g}")
     report = report.with_extras(landscapes=[found.to_dict()])
-    deliver(report, settings, loaded=bool(path))
+    deliver(report, settings, result=found, loaded=bool(path))
 
 
 @app.command()
@@ -262,6 +263,7 @@ def spectrum(
 
     Example: flatgauge spectrum net.py:model net.py:data --k 3 --out page.html
     """
+    check_table(settings)
     with ProgressBar() as progress:
         from flatgauge.cli.loading import build_objective
         from flatgauge.spectrum import measure_spectrum, spectrum_data

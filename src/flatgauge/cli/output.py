@@ -78,6 +78,16 @@ def check_paths(out: Path | None, *others: Path | None) -> None:
             raise OptionError(f"the folder '{folder}' cannot be written: use another.")
 
 
+def check_table(settings: Settings) -> None:
+    """Refuse a table of measures where none is asked for, before anything is computed."""
+    if settings.out is not None and not settings.requests:
+        from flatgauge.exports import comma_separated, latex
+        from flatgauge.exports.tabular import NOTHING
+
+        if settings.out.suffix.lower() in (*comma_separated.SUFFIXES, *latex.SUFFIXES):
+            raise OptionError(NOTHING)
+
+
 def deliver(
     report: Report,
     settings: Settings,
@@ -120,9 +130,11 @@ def deliver(
 
 def saver(report: Report, path: Path, result: Tabular | None = None) -> Writer:
     """In the format that the name ends with; the page if it has no ending."""
-    if path.suffix.lower() in PAGES:
+    ending = path.suffix.lower()
+    if ending in PAGES:
         return report.to_html
-    return report.save if result is None else result.save
+    # Tables and figures are of the result; what can be read back is all of the report.
+    return report.save if result is None or ending == ".json" else result.save
 
 
 def kept_so_far(settings: Settings) -> Callable[[Report], None] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flatgauge.exports.tabular import Tabular
+from flatgauge.errors import OptionError
+from flatgauge.exports.tabular import NOTHING, Tabular
 from flatgauge.files import write_text
 
 SUFFIXES = (".tex",)
@@ -37,7 +38,19 @@ POWER = re.compile(r"(\d)e([+-]\d+)\b")
 
 def write(result: Tabular, path: Path) -> list[Path]:
     """A `table` that needs the package booktabs."""
+    write_text(path, text(result))
+    return [path]
+
+
+def text(result: Tabular) -> str:
+    """The same, not in a file.
+
+    Raises:
+        OptionError: if there is nothing to write.
+    """
     head, cells = result.paper_table()
+    if not cells:
+        raise OptionError(NOTHING)
     columns = "l" + "r" * (len(head) - 1)
     lines = [
         r"\begin{table}",
@@ -52,8 +65,7 @@ def write(result: Tabular, path: Path) -> list[Path]:
         r"\end{tabular}",
         r"\end{table}",
     ]
-    write_text(path, "\n".join(lines) + "\n")
-    return [path]
+    return "\n".join(lines) + "\n"
 
 
 def _line(cells: tuple[str, ...]) -> str:

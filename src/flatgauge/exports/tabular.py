@@ -12,6 +12,8 @@ from typing import Any
 
 from flatgauge.errors import FlatgaugeError, OptionError
 
+NOTHING = "there are no rows for a table: ask for measures, or write .html or .json."
+
 
 class Tabular(ABC):
     """A result with rows, a table for people, and a sentence for a paper."""
@@ -57,13 +59,24 @@ class Tabular(ABC):
             ) from error
         return pandas.DataFrame(self.rows())
 
-    def to_csv(self, path: str | Path) -> None:
-        """The rows as comma-separated values."""
-        self.save(path, ".csv")
+    def to_csv(self, path: str | Path | None = None) -> str | None:
+        """The rows as comma-separated values; returned where no file is named."""
+        return self._text(path, ".csv")
 
-    def to_latex(self, path: str | Path) -> None:
-        """A table ready for a paper, with the sentence that says what it shows."""
-        self.save(path, ".tex")
+    def to_latex(self, path: str | Path | None = None) -> str | None:
+        """A table ready for a paper, with the sentence that says what it shows.
+
+        It is returned where no file is named.
+        """
+        return self._text(path, ".tex")
+
+    def to_json(self, path: str | Path) -> None:
+        """Write everything, as `Report.from_json` reads it back."""
+        self.save(path, ".json")
+
+    def to_html(self, path: str | Path) -> None:
+        """Write the page: one file with figures and tables that needs nothing else."""
+        self.save(path, ".html")
 
     def save(self, path: str | Path, suffix: str | None = None) -> list[Path]:
         """Write in the format that the name ends with.
@@ -85,6 +98,12 @@ class Tabular(ABC):
                 f"'{path}' has no ending that is known: give it one of {known}."
             )
         return formats()[chosen].write(self, Path(path))
+
+    def _text(self, path: str | Path | None, suffix: str) -> str | None:
+        if path is None:
+            return formats()[suffix].text(self)
+        self.save(path, suffix)
+        return None
 
 
 @cache

@@ -23,11 +23,12 @@ CROSS_ENTROPY = {
     "reduction": "mean",
     "label_smoothing": 0.0,
 }
+LOG_LIKELIHOOD = {"weight": None, "ignore_index": IGNORED, "reduction": "mean"}
 SQUARED_ERROR = {"weight": None, "reduction": "mean"}
 
 
 def standard_loss(function: Any) -> CallableLoss | None:
-    """`F.cross_entropy`, `nn.CrossEntropyLoss(...)`, `F.mse_loss`, `nn.MSELoss(...)`.
+    """`F.cross_entropy`, `F.nll_loss`, `F.mse_loss`, and the modules of the same losses.
 
     Functions with settings are recognised as `functools.partial`. With class weights,
     label smoothing and an ignored label they are the loss of ours that gives the same
@@ -37,7 +38,7 @@ def standard_loss(function: Any) -> CallableLoss | None:
     Raises:
         LossError: for reduction="sum".
     """
-    settings = _settings(function, F.cross_entropy, nn.CrossEntropyLoss, CROSS_ENTROPY)
+    settings = _classification(function)
     if settings is not None:
         _check_reduction(settings)
         plain = _row_by_row(settings)
@@ -54,6 +55,18 @@ def standard_loss(function: Any) -> CallableLoss | None:
         return CallableLoss(function, (BY_SAMPLES,))
     # One value for each output has the same mean.
     return CallableLoss(F.mse_loss, (BY_SAMPLES,), MeanSquaredError())
+
+
+def _classification(function: Any) -> dict[str, Any] | None:
+    """The settings of a cross-entropy, also of one of log-probabilities.
+
+    Those are scores whose softmax they are the logarithm of, so that both losses and all of
+    their derivatives are the same. Whether a model gives them is seen on the data.
+    """
+    found = _settings(function, F.cross_entropy, nn.CrossEntropyLoss, CROSS_ENTROPY)
+    if found is None:
+        found = _settings(function, F.nll_loss, nn.NLLLoss, LOG_LIKELIHOOD)
+    return None if found is None else {**CROSS_ENTROPY, **found}
 
 
 def _check_reduction(settings: Mapping[str, Any]) -> None:

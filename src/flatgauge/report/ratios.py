@@ -18,6 +18,8 @@ SYMBOLS = ("circle", "square", "diamond", "star", "x")
 """Their shapes, which change where the colours begin anew."""
 ROW, LINE = 54, 19
 """Pixels for one measure, and for one line of the audit."""
+LETTERS = 58
+"""The longest label."""
 LABELS = 1.25
 """The room for labels beside the audit's lines, as a share of the axis."""
 
@@ -93,7 +95,7 @@ def _lines(rows: Sequence[Plain]) -> list[_Line]:
         if own:
             low = min(row["ratio_min"] for row in own)
             high = max(row["ratio_max"] for row in own)
-            label = words.format(", ".join(map(_kind, own)))
+            label = words.format(_kinds(own, LETTERS - len(words)))
             found.append(_Line(low, high, group, label))
     for row in drawn:
         if row["verdict"] in (Verdict.MOVES, Verdict.VIOLATED):
@@ -102,6 +104,16 @@ def _lines(rows: Sequence[Plain]) -> list[_Line]:
             ends = row["ratio_min"], row["ratio_max"]
             found.append(_Line(*ends, "violated" if bad else "free", label))
     return found
+
+
+def _kinds(rows: Sequence[Plain], room: int) -> str:
+    """As many as there is room for, and how many more there are."""
+    names = list(dict.fromkeys(map(_kind, rows)))
+    label, more = ", ".join(names), 0
+    while len(label) > room and more < len(names) - 1:
+        more += 1
+        label = f"{', '.join(names[:-more])} and {more} more"
+    return label
 
 
 def _kind(row: Plain) -> str:
@@ -113,7 +125,7 @@ def _note(text: str, x: float, y: float, reference: str, color: str) -> Figure:
         "x": x,
         "y": y,
         "xref": reference,
-        "text": plot_text(text, 58),
+        "text": plot_text(text, LETTERS),
         "font": {"size": 12, "color": color},
     }
 

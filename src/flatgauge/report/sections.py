@@ -165,13 +165,14 @@ def provenance(report: Plain) -> str:
 def _facts(name: str, report: Report) -> str:
     facts = report.provenance
     head = f"{shorten(name, 80)}: " if name else ""
+    batches = "1 batch" if facts.batches == 1 else f"{facts.batches:,} batches"
     lines = [
         f"{head}{facts.model} with {facts.parameters:,} parameters (fingerprint "
         f"{facts.fingerprint}), {facts.loss} {facts.loss_value:.6g} over "
-        f"{facts.samples:,} samples in {facts.batches:,} batches, {facts.mode} mode, "
-        f"{facts.dtype} on {facts.device}, seed {facts.seed}, derivatives "
-        f"{facts.derivatives}. Measured with flatgauge {facts.flatgauge} (torch "
-        f"{facts.torch}, Python {facts.python}), {facts.time}."
+        f"{facts.samples:,} samples in {batches}, {facts.mode} mode, {facts.dtype} "
+        f"on {facts.device}, seed {facts.seed}, derivatives {facts.derivatives}. "
+        f"Measured with flatgauge {facts.flatgauge} (torch {facts.torch}, Python "
+        f"{facts.python}), {facts.time}."
     ]
     if "budget" in report.extras:
         lines.append(f"  {report.extras['budget']['text']}")
