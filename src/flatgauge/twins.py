@@ -49,9 +49,14 @@ from flatgauge.vectors import generator
 from flatgauge.vocabulary import Kind
 
 Move = Callable[[int, float], Objective]
+MoveByUse = Callable[[Tensors, Any, int, float], Tensors]
 
 MOST_SPLIT = 8
 """Layers that are tried until one can be split."""
+TRIED = (1001, 1002)
+"""Seeds of the elements that everything that was found must pass."""
+SPREAD = 0.5
+"""Of their log-scales."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +158,7 @@ def other_families(objective: Objective) -> list[Family]:
         (Kind.SIGN_FLIP, flipped_at_random, [one for one in units if one.odd]),
         (Kind.FACTOR_GL, mixed_at_random, [one for one in units if one.untouched]),
     ):
+        some = _tested(objective, move, some)
         if some:
             moved = partial(_moved_by_use, objective, move, some)
             found.append(Family(kind, True, objective, moved, chain is not None))
@@ -160,8 +166,9 @@ def other_families(objective: Objective) -> list[Family]:
     if attention:
         offer(Kind.ATTENTION_GL, partial(_other_heads, objective, attention))
     shifts = absorbed_shifts(objective)
-    if shifts:
-        offer(Kind.ABSORBED_SHIFT, partial(_absorbed, objective, shifts))
+    absorbed = partial(_absorbed, objective, shifts)
+    if shifts and _keeps(objective, absorbed):
+        offer(Kind.ABSORBED_SHIFT, absorbed)
     axes = output_layer(objective)
     if axes:
         offer(Kind.OUTPUT_SHIFT, partial(_shifted, objective, axes))
@@ -216,10 +223,33 @@ def _by_use(
     )
 
 
+def _tested(objective: Objective, move: MoveByUse, parts: Sequence[Any]) -> list[Any]:
+    """Those whose random elements leave the outputs as they are.
+
+    Units may be followed past what treats them one by one, and yet unlike, as where the
+    halves of a tensor go different ways.
+    """
+
+    def keeps(some: Sequence[Any]) -> bool:
+        return _keeps(objective, partial(_moved_by_use, objective, move, some))
+
+    if not parts or keeps(parts):
+        return list(parts)
+    return [one for one in parts if keeps([one])]
+
+
+def _keeps(objective: Objective, move: Move) -> bool:
+    """Whether random elements leave the outputs as they are, on all data."""
+    allowed = allowed_rounding(objective)
+    return all(
+        output_change(objective, move(seed, SPREAD)) <= allowed for seed in TRIED
+    )
+
+
 def _moved_by_use(
     objective: Objective,
-    move: Callable[[Tensors, Any, int, float], Tensors],
-    parts: list[HiddenUnits] | list[HeadMatrices] | list[Stream],
+    move: MoveByUse,
+    parts: Sequence[Any],
     seed: int,
     spread: float,
 ) -> Objective:

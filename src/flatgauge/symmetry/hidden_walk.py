@@ -50,6 +50,8 @@ LINEAR_POOLS = {
 POOLS = LINEAR_POOLS | {
     "aten::max_pool1d", "aten::max_pool2d", "aten::adaptive_max_pool2d",
 }  # fmt: skip
+REDUCTIONS = {"aten::mean", "aten::sum"}
+"""Pools along dimensions that are given; others go along the last one or two."""
 SUMS = {"aten::add", "aten::sub"}
 PRODUCTS = {"aten::mul", "aten::div"}
 LARGEST = 2**22
@@ -142,6 +144,8 @@ class Walk:
         if reader is not None and reader.x in self.labels:
             self._read(reader)
         elif name in POINTWISE:
+            if len(node.inputs) > 1 or node.args[0] not in self.labels:
+                raise Mixed  # an exponent that may differ between units, or is made of them
             self.odd &= name in ODD
             self.untouched &= name in COPIES
             self._put(node, self.labels[node.args[0]])
@@ -239,9 +243,12 @@ class Walk:
         self.untouched &= node.name in LINEAR_POOLS
         self.odd &= node.name in LINEAR_POOLS
         varying = [d for d in range(label.ndim) if not constant(label, d)]
-        if len(varying) != 1 or node.name in ("aten::mean", "aten::sum"):
+        if node.name in REDUCTIONS:
             self._reduce(node, label, varying)
             return
+        pooled = 1 if node.name.endswith("1d") else 2
+        if len(varying) != 1 or varying[0] >= label.ndim - pooled:
+            raise Mixed
         spread = [1] * len(shape)
         spread[varying[0]] = -1
         units = along(label, varying[0])

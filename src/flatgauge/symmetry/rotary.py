@@ -68,9 +68,10 @@ def turned(
         transposed: whether they are [samples, heads, size, positions].
 
     Returns:
-        None if it is made in another way, or if others read what makes it.
+        None if it is made in another way, or if others read what makes it, or if a
+        sequence has one position, which does not show how others turn.
     """
-    if len(operand.shape) != 4:
+    if len(operand.shape) != 4 or operand.shape[3 if transposed else 2] < 2:
         return None
     try:
         cone = _Cone(graph, named, operand)

@@ -160,17 +160,19 @@ def _mapped(
 def permuted_at_random(
     tensors: Tensors, hidden: HiddenUnits, seed: int, spread: float
 ) -> dict[str, Tensor]:
-    """`permute_hidden` by a random order."""
+    """`permute_hidden` by a random order, which moves some unit."""
     order = torch.randperm(hidden.count, generator=generator(seed))
+    if torch.equal(order, torch.arange(hidden.count)):
+        order = order.roll(1)
     return permute_hidden(tensors, hidden, order)
 
 
 def flipped_at_random(
     tensors: Tensors, hidden: HiddenUnits, seed: int, spread: float
 ) -> dict[str, Tensor]:
-    """`flip_signs` by random signs."""
-    draws = torch.randint(0, 2, (hidden.count,), generator=generator(seed))
-    return flip_signs(tensors, hidden, 2.0 * draws - 1.0)
+    """`flip_signs` by random signs, not all of which are +1."""
+    signs = 2.0 * torch.randint(0, 2, (hidden.count,), generator=generator(seed)) - 1.0
+    return flip_signs(tensors, hidden, signs if bool((signs < 0).any()) else -signs)
 
 
 def mixed_at_random(
