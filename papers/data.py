@@ -11,7 +11,7 @@ from papers.experiment import Context
 QUICK_TRAIN = 1397  # of the 1797 digits; the other 400 are the test part
 READERS = {"mnist": datasets.mnist, "cifar10": datasets.cifar10}
 FILES = {
-    "mnist": "the four idx files of MNIST, .gz or not",
+    "mnist": "the four idx files of MNIST (.gz or not)",
     "cifar10": "the six binary files of CIFAR-10",
 }
 
@@ -26,12 +26,12 @@ def check_data(context: Context, name: str = "mnist") -> None:
         return
     if context.data is None:
         raise DataError(
-            f"it needs data: put {FILES[name]}, into a folder {name}/ and name the folder "
+            f"it needs data: put {FILES[name]} into a folder {name}/ and name the folder "
             "above it with --data."
         )
     if not (context.data / name).is_dir():
         raise DataError(
-            f"'{context.data}' holds no folder {name}/: put {FILES[name]}, there."
+            f"'{context.data}' holds no folder {name}/: put {FILES[name]} there."
         )
 
 

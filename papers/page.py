@@ -149,11 +149,16 @@ def run_again(name: str, runs: Sequence[Run], results: Results) -> str:
 
 def _times(runs: Sequence[Run], results: Results) -> list[list[Any]]:
     rows = []
+    missing = [run for run in runs if run.long and run.name not in results]
     for run in runs:
         record = results.records.get(run.name)
+        if run in missing:
+            continue
         if record is None:
             rows.append([run.name, NOT_RUN, ""])
         else:
             seconds = f"{record['times']['seconds']:.1f}"
             rows.append([run.name, seconds, record["provenance"]["device"]])
+    if missing:
+        rows.append([f"{len(missing)} long runs", NOT_RUN, "meant for a GPU"])
     return rows

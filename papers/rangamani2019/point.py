@@ -10,7 +10,7 @@ from torch import Tensor
 import flatgauge as fg
 from flatgauge.symmetry.maps.chain import Chain
 from flatgauge.vectors import Params, generator, ravel
-from papers.rangamani2019 import networks
+from papers.networks import build
 
 
 def at_random(
@@ -29,7 +29,7 @@ def at_random(
         targets_scale: what random targets are multiplied by.
     """
     widths, random = settings["widths"], generator(settings["seed"])
-    model = networks.build({"kind": "fully connected", "widths": widths}, bias).double()
+    model = build({"kind": "fully connected", "widths": widths}, bias).double()
     with torch.no_grad():
         for one in model.parameters():
             one.copy_(torch.randn(one.shape, generator=random, dtype=one.dtype))

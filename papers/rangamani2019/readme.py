@@ -7,7 +7,14 @@ from typing import Any
 from papers.completeness import completeness
 from papers.experiment import Results
 from papers.page import number
-from papers.rangamani2019 import cause, comparison, simulations, structure, trust
+from papers.rangamani2019 import (
+    cause,
+    cifar_sections,
+    comparison,
+    simulations,
+    structure,
+    trust,
+)
 from papers.rangamani2019.findings import CHECKS
 from papers.rangamani2019.minima import cells
 
@@ -150,6 +157,8 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         CAUSE.format(
             orders=cause.orders_table(results, table4), lines=cause.regressions(results)
         ),
+        "## Table 4, CIFAR-10\n",
+        cifar_sections.cifar(results),
     ]
     return "\n".join(part for part in parts if part)
 

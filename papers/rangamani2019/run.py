@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from papers.experiment import Paper, Run
 from papers.rangamani2019 import (
+    cifar,
     convergence,
     drawings,
     invariance,
@@ -17,7 +18,7 @@ from papers.runner import main
 
 def runs(quick: bool) -> list[Run]:
     """The propositions and definitions, Tables 2 and 3, Figure 1, Table 4."""
-    parts = (quotient, riemannian, invariance, convergence, table4)
+    parts = (quotient, riemannian, invariance, convergence, table4, cifar)
     return [run for part in parts for run in part.runs(quick)]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from papers.experiment import Results
 from papers.figures import new_figure, save
-from papers.tsuzuku2019 import figure
+from papers.tsuzuku2019 import figure, scatter
 
 UNBOUNDED, NOISE = "unbounded.svg", "noise.svg"
 # The colours of Okabe and Ito, which colour-blind readers can tell apart.
@@ -25,6 +25,7 @@ GROWING = {
 def figures(results: Results, folder: Path) -> None:
     """Every figure whose runs were made."""
     figure.figures(results, folder)
+    scatter.figures(results, folder)
     draw_unbounded(results, folder)
     draw_noise(results, folder)
 

@@ -35,6 +35,10 @@ the training labels less that on the test part. Every number is of the first 10,
 images with the labels that the network was trained on, with exact diagonals; the loss is the
 cross-entropy, and the normalized one for sharpnesses without `surrogate=objective`.
 """
+COLOURS = """\
+Colours are shares of random labels, from dark (none) to light (all); hollow points did not
+fit. Values are rescaled to [0, 1] by their extremes, as in the paper's figures 3 and 4.
+"""
 READING = """\
 Intervals hold 95 % of 1000 resamples of the networks. The best by each statistic is bold,
 and "=" marks those whose distance from it is within what resamples of the same networks
@@ -53,6 +57,11 @@ def random_labels(results: Results) -> str:
             continue
         parts += [f"### {title}\n", *_of_pair(trained[pair])]
     if trained:
+        parts += [
+            "![The accuracy gap against normalized sharpness](figures/figure3.svg)\n",
+            "![The accuracy gap against the trace](figures/figure4.svg)\n",
+            COLOURS,
+        ]
         parts += ["### Prices\n", _prices(results)]
     return "\n".join(parts)
 

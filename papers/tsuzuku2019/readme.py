@@ -12,11 +12,14 @@ from papers.tsuzuku2019 import (
     findings,
     noise_sections,
     probe_sections,
+    random_label_sections,
     sections,
     solution_findings,
     theory_sections,
+    twin_sections,
 )
 from papers.tsuzuku2019.comparison import found_values
+from papers.tsuzuku2019.generalization import pairs
 
 TOLERANCE = 5e-4
 CLAIMS = """\
@@ -30,8 +33,7 @@ probes, clips it at 0 and solves (17) by gradient descent.
 CHECKS = {**findings.CHECKS, **solution_findings.CHECKS}
 OPEN = """\
 The paper's experiments 6.1 and 6.2 (random labels, correlations with the generalization gap)
-are not part of this page yet.
-What is here needs no GPU.
+have not been run yet; they need a GPU, and nothing else here does.
 """
 
 
@@ -39,11 +41,12 @@ def page(results: Results, expected: dict[str, Any]) -> str:
     """The body of the page."""
     parts = [
         CLAIMS,
-        OPEN,
+        "" if any(pairs(results)) else OPEN,
         "## Verdict\n",
         sections.verdict(results)
         + probe_sections.verdict(results)
-        + bound_sections.verdict(results),
+        + bound_sections.verdict(results)
+        + random_label_sections.verdict(results),
         "## Everything the paper states\n",
         completeness(expected["completeness"], CHECKS, results),
         "## Side by side\n",
@@ -70,6 +73,10 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         bound_sections.bits(results),
         "## (62), without approximation\n",
         noise_sections.noise(results),
+        "## Random labels (6.1 and 6.2)\n",
+        random_label_sections.random_labels(results),
+        "### Twins\n",
+        twin_sections.twins(results),
         "## Constants\n",
         sections.constants(results),
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from papers.experiment import Paper, Run, Tolerance
 from papers.runner import main
-from papers.tsuzuku2019 import declared
+from papers.tsuzuku2019 import declared, random_labels, wide
 from papers.tsuzuku2019.algorithm1 import algorithm1
 from papers.tsuzuku2019.appendix import FIRST, SECOND, appendix
 from papers.tsuzuku2019.branches import branches
@@ -99,10 +99,10 @@ def estimates(many: list[int], some: int) -> list[dict[str, Any]]:
 
 
 def runs(quick: bool) -> list[Run]:
-    wide = [64, 64] if quick else [512, 512]
+    hidden = [64, 64] if quick else [512, 512]
     many = [1, 10, 100] if quick else [1, 3, 10, 30, 100]
     more = [1, 10, 100] if quick else [1, 3, 10, 30, 100, 300, 1000]
-    large = network(quick, wide, True)
+    large = network(quick, hidden, True)
     return [
         Run("appendix", APPENDIX, appendix),
         Run(
@@ -164,6 +164,8 @@ def runs(quick: bool) -> list[Run]:
             ("data",),
         ),
         *declared.runs(quick),
+        *random_labels.runs(quick),
+        *wide.runs(quick),
     ]
 
 
