@@ -96,6 +96,11 @@ def test_several_models_share_a_picture(tmp_path):
     found.save(tmp_path / "both.svg")
     assert [path.name for path in tmp_path.iterdir()] == ["both.svg"]
     found.save(tmp_path / "both.html")
+    planes = fg.landscape({"one": one, "other": other}, points=3, dimensions=2)
+    for name, found_one in zip(("one", "other"), planes.to_list(), strict=True):
+        _, mark = landscape_figure([found_one])["data"]
+        assert mark["name"] == name
+        assert mark["showlegend"]
     said = "The slices are of one, other; loss and network below are those of one."
     assert said in (tmp_path / "both.html").read_text(encoding="utf-8")
     text = (tmp_path / "both.svg").read_text(encoding="utf-8")

@@ -29,7 +29,7 @@ class Landscape(Tabular):
             first index belongs to the first axis.
         eigenvalues: of the directions, where these are eigenvectors; else empty.
         path: the coordinates of checkpoints in the plane, in their order; else empty.
-        names: of these checkpoints.
+        names: of these checkpoints; of several models' planes, the model's own.
         explained: the share of the squared distances between these checkpoints and the
             last one that lies in the plane; None without a path.
         provenance: of the objective, of the last one of a path; its page needs it.
@@ -129,7 +129,10 @@ class Landscapes(Tabular):
 
     def to_list(self) -> list[dict[str, Any]]:
         """Plain data for a report's `landscapes`, each with its model's name."""
-        return [one.to_dict() | {"title": name} for name, one in self.slices.items()]
+        return [
+            one.to_dict() | {"title": name, "names": [name]}
+            for name, one in self.slices.items()
+        ]
 
     def drawn_from(self) -> dict[str, Any]:
         """What the figures are drawn from."""

@@ -176,7 +176,13 @@ def test_a_sign_change_and_a_missing_ratio_do_not_break_the_figure():
 
 
 def test_labels_of_the_audit_name_whole_kinds():
-    kinds = ["branch-split", "layer-rescale", "node-rescale", "permutation", "sign-flip"]
+    kinds = [
+        "branch-split",
+        "layer-rescale",
+        "node-rescale",
+        "permutation",
+        "sign-flip",
+    ]
     rows = [audit_row("a", kind, True, 1.0, 1.0, "holds") for kind in kinds]
     labels = []
     for shown in (rows, rows[:2]):

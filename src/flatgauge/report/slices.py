@@ -101,7 +101,8 @@ def _marks(one: Plain) -> list[Figure]:
     """The path from its first checkpoint to its last, or the point itself."""
     path, names = one.get("path") or [], one.get("names") or []
     if not path:
-        return [_mark([[0.0, 0.0]], "", "cross-thin-open", "@ink", "markers")]
+        name = plot_text(names[0], 30) if names else ""
+        return [_mark([[0.0, 0.0]], name, "cross-thin-open", "@ink", "markers")]
     ends = [_mark(path, "the checkpoints", "circle", "@warm", "lines+markers")]
     for place, symbol in ((0, "square"), (-1, "star")):
         name = plot_text(names[place], 30)
