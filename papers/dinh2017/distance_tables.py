@@ -43,16 +43,33 @@ of images, which nobody knows. Truth and model are mapped into each representati
 compared there, from their means and covariances in it.
 
 The *Earth mover's distance* is that of {settings["points"]} samples of each (the cheapest
-matching, mean ± standard error over {settings["repeats"]} draws). Samples of the truth itself
-are so far apart, too, and a distribution that is too narrow comes closer than that: with so
-few samples in so many dimensions the distance has this bias. *W2*, with squared distances, has
-a closed form and no such error. *Kullback-Leibler* and *Hellinger* have closed forms; the
-*total variation* is a mean over {settings["samples"]} samples of the truth.
+matching, mean ± standard error over {settings["repeats"]} draws). {closer_words(found)} *W2*,
+with squared distances, has a closed form and no such error. *Kullback-Leibler* and
+*Hellinger* have closed forms; the *total variation* is a mean over {settings["samples"]}
+samples of the truth.
 
 {table(head, rows)}
 {examples(results)} The divergences are the same in all three representations (to
 {number(divergence_spread(results))}, relatively), so their rankings are, too.
 """
+
+
+def closer_words(found: dict[str, Any]) -> str:
+    """What samples of the truth itself say of the error of so few samples."""
+    truth, *others = (
+        (one["model"], statistics.mean(one["pixels"]["W1"])) for one in found["models"]
+    )
+    closer = [f'"{name}"' for name, mean in others if mean < truth[1]]
+    if not closer:
+        return (
+            "Two sets of samples of the truth itself are apart, too: with so few samples "
+            "in so many dimensions the distance is too large."
+        )
+    return (
+        "With so few samples in so many dimensions the distance is too large: two sets of "
+        "samples of the truth itself are apart, too, and in pixels "
+        f"{' and '.join(closer)} even come closer to it."
+    )
 
 
 def mean_and_error(values: list[float]) -> str:

@@ -30,7 +30,7 @@ def settings(quick: bool) -> dict[str, Any]:
             "rate": 3e-3,
             "seed": 0,
         },
-        "alphas": [1, 0.1] if quick else [1, 0.1, 0.01],
+        "alphas": [1.0, 0.1] if quick else [1.0, 0.1, 0.01],
         "exponents": [-4, -2, 0] if quick else [k / 2 for k in range(-10, 2)],
         "constant": [1e-2] if quick else [1e-3, 1e-2, 1e-1],
         "tolerance": 1e-6,

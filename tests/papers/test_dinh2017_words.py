@@ -9,9 +9,11 @@ import pytest
 
 from papers.dinh2017 import words
 from papers.dinh2017.coordinate_tables import kept_words
-from papers.dinh2017.findings import AGREES, DIFFERS, representation_error, small
+from papers.dinh2017.findings import small
 from papers.dinh2017.ranking import fates, order
+from papers.dinh2017.representation_findings import representation_error
 from papers.dinh2017.run import PAPER
+from papers.dinh2017.verdicts import AGREES, DIFFERS
 from papers.experiment import Results
 from papers.runner import ROOT
 from papers.store import load
@@ -89,10 +91,18 @@ def test_values_that_stay_are_named(stored):
     assert "keeps it" not in words.radial(stored)
 
 
-def test_only_whitening_turns_a_ranking_around(stored):
+def test_standardizing_and_whitening_turn_a_ranking_around(stored):
     said, verdict = representation_error(stored)
-    assert verdict == "agrees for whitening only"
-    assert "standardizing does so for none, whitening does so for 5, 10" in said
+    assert verdict == AGREES
+    assert "standardizing does so for 4, whitening does so for 4, 5" in said
+    assert "Standardizing and whitening" in words.representations(stored)
+
+
+def test_a_ranking_that_only_whitening_turns_around_is_told_so(stored):
+    for model in stored["representation"]["models"]:
+        if model["neighbours"] == 4:
+            model["standardized"]["lead"] = 0.0
+    assert representation_error(stored)[1] == "agrees for whitening only"
     assert "only whitening turned" in words.representations(stored)
 
 
