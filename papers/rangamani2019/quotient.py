@@ -37,7 +37,8 @@ def runs(quick: bool) -> list[Run]:
         "spread": 0.7,
     }
     # Most of it is rounding, which is another number elsewhere.
-    rounding = dict.fromkeys(("without biases", "with biases"), Tolerance(1e-6, 1e-7))
+    near = Tolerance(1e-6, 1e-7)
+    rounding = {"without biases": near, "with biases": near}
     return [Run(NAME, settings, compute, on_cpu=True, tolerances=rounding)]
 
 

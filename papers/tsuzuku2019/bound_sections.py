@@ -101,7 +101,8 @@ def bits(results: Results) -> str:
     first = networks[0]
     wide = [one for one in networks if one["depth"] == first["depth"]]
     exponents = [
-        f"{number(growth(*wide[-2:], kind), 3)} ({SHARED[kind]})" for kind in KINDS
+        f"{number(growth(wide[-2], wide[-1], kind), 3)} ({SHARED[kind]})"
+        for kind in KINDS
     ]
     samples = first["network"]["samples"]
     return (

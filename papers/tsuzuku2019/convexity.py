@@ -18,6 +18,8 @@ from papers.tsuzuku2019.network import data_of, trained
 # Eigenvalues below this share of the largest count as 0.
 ZERO = 1e-11
 FAR = 30.0
+# A label, α and β.
+Pair = tuple[str, Tensor, Tensor]
 
 
 def convexity(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
@@ -28,13 +30,17 @@ def convexity(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     """
     random = generator(settings["seed"])
     pairs = [*_trained_pairs(context, settings), *_random_pairs(settings, random)]
-    return {"pairs": [_check(*pair, settings, random) for pair in pairs]}
+    return {
+        "pairs": [
+            _check(label, alpha, beta, settings, random) for label, alpha, beta in pairs
+        ]
+    }
 
 
-def _trained_pairs(context: Context, settings: dict[str, Any]) -> list[Any]:
+def _trained_pairs(context: Context, settings: dict[str, Any]) -> list[Pair]:
     model = trained(context, settings["network"])
     base = fg.Objective(model, data_of(context, settings["network"]))
-    pairs = []
+    pairs: list[Pair] = []
     for loss in ("cross-entropy", "normalized-cross-entropy"):
         diagonal = fg.hessian_diagonal(base.with_loss(loss), "exact").values
         for name, weight in base.parameters.items():
@@ -47,10 +53,10 @@ def _trained_pairs(context: Context, settings: dict[str, Any]) -> list[Any]:
     return pairs
 
 
-def _random_pairs(settings: dict[str, Any], random: torch.Generator) -> list[Any]:
+def _random_pairs(settings: dict[str, Any], random: torch.Generator) -> list[Pair]:
     """Log-normal entries, of which a share is 0 in both."""
     rows, columns = settings["shape"]
-    found = []
+    found: list[Pair] = []
     for zeros in settings["zeros"]:
         alpha, beta = (
             torch.randn(rows, columns, generator=random, dtype=torch.float64).exp()

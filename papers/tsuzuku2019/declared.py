@@ -93,8 +93,13 @@ def convexity_run(quick: bool) -> Run:
         "seed": 0,
     }
     # What is rounding itself, or the eigenvalue 0, is another number elsewhere.
-    rounding = ("hessian_error", "form_error", "least", "least_as_printed")
-    unlike = dict.fromkeys(rounding, Tolerance(absolute=1e-9))
+    rounding = Tolerance(absolute=1e-9)
+    unlike = {
+        "hessian_error": rounding,
+        "form_error": rounding,
+        "least": rounding,
+        "least_as_printed": rounding,
+    }
     return Run("convexity", settings, convexity, tolerances=unlike)
 
 

@@ -173,7 +173,7 @@ def capacity(results: Results) -> Finding:
 def orders_of_growth(results: Results) -> Finding:
     networks = results["bits"]["networks"]
     wide = [one for one in networks if one["depth"] == networks[0]["depth"]]
-    node, entry = (growth(*wide[-2:], kind) for kind in ("node", "entry"))
+    node, entry = (growth(wide[-2], wide[-1], kind) for kind in ("node", "entry"))
     gains = sum(
         one["kinds"]["node"]["total"] < one["kinds"]["matrix"]["total"]
         for one in networks

@@ -121,6 +121,7 @@ def runs(quick: bool) -> list[Run]:
             CONSTANTS,
             constants,
             on_cpu=True,
+            revision=2,
             # A search with random draws ends within its own error, 0.8 %.
             tolerances={"direct": Tolerance(relative=0.01)},
         ),
@@ -137,6 +138,7 @@ def runs(quick: bool) -> list[Run]:
                 ],
             },
             algorithm1,
+            revision=2,
         ),
         Run(
             "algorithm1",

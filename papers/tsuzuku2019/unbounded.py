@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -94,8 +93,3 @@ def _complexities(matrices: list[Tensor]) -> dict[str, float]:
         "bartlett": product * sum(ratios) ** 1.5,
         "neyshabur": product * math.sqrt(sum(ranks)),
     }
-
-
-def grows(values: list[float]) -> bool:
-    """Whether every value is larger than the one before it."""
-    return all(one < other for one, other in pairwise(values))

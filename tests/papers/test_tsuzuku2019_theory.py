@@ -108,7 +108,9 @@ def test_description_lengths():
         assert one["total"] == pytest.approx(parts)
         price = math.log2(one["grid"])
         assert one["hyperprior"] == pytest.approx(one["tuned"] * price)
-        assert one["weights"] < one["weights_equal"]
+        # σ_P = σ_Q is not the best prior of a fine grid.
+        assert one["at_m"]["grid"] == 1025
+        assert one["at_m"]["weights"] < one["at_m"]["weights_equal"]
     assert growth(first, last, "matrix") == 0
     assert 0 < growth(first, last, "node") < 1 < growth(first, last, "entry") < 2
 
