@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -34,6 +35,62 @@ PAIRS = {"width": [0, 0, 1, 1]}
 
 def found(*columns: Any, **more: Any) -> RankStatistics:
     return fg.rank_statistics(*columns, **{"resamples": 20, **more})
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1.0, 1e200])
+def test_a_correlation_does_not_hang_on_the_unit(size):
+    values = size * np.array([1.0, 2.0, 3.0, 5.0])
+    expected = stats.pearsonr([1, 2, 3, 5], [1, 2, 4, 3]).statistic
+    assert found(values, [1, 2, 4, 3])["pearson"].value == pytest.approx(expected)
+
+
+def test_differences_in_the_last_place_are_differences():
+    unit = np.finfo(float).eps
+    values = 1 + unit * np.array([0.0, 0.0, 1.0, 2.0])
+    expected = stats.pearsonr([0, 0, 1, 2], [1, 2, 3, 4]).statistic
+    assert found(values, [1, 2, 3, 4])["pearson"].value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_columns_of_any_kind_are_the_same(kind):
+    columns = [1.0, 2.0, 3.0, 4.0], [2.0, 1.0, 3.0, 4.0]
+    settings = {"width": [1.0, 1.0, math.nan, math.nan]}
+    expected = found(*columns, {"width": [1, 1, None, None]})
+    for scalars in (False, True):
+        column = kind(settings["width"])
+        given_settings = {"width": list(column) if scalars else column}
+        one = found(*map(kind, columns), given_settings)
+        assert one.to_dict() == expected.to_dict()
+    assert expected[FIXED].value == 0.0
+    assert expected[f"{GRANULATED}[width]"].value == 1.0
+
+
+def test_networks_in_no_environment():
+    values, targets = list(range(12)), [0, 1, 2, 3, *range(11, 3, -1)]
+    labels = ["a"] * 4 + ["b"] * 4 + [None] * 4
+    within = found(values[:8], targets[:8], environments=labels[:8])
+    for none in (None, math.nan, ""):
+        labels[8:] = [none] * 4
+        every = found(values, targets, environments=labels)
+        assert every[MEAN].value == within[MEAN].value
+        assert every[MEAN].details["environments"] == 1
+
+
+def test_no_networks_at_all():
+    assert found([], [])["kendall"].status is Status.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "said"),
+    [
+        (([[1, 2], [3, 4]], [1, 2]), {}, "no number"),
+        (([1, 2], [1, 2], {"width": [[1], [2]]}), {}, "a list as an entry"),
+        (([1, 2], [1, 2]), {"samples": 0}, "samples= is 0"),
+    ],
+)
+def test_columns_that_are_none_are_said_in_a_sentence(columns, more, said):
+    with pytest.raises(OptionError, match=said):
+        found(*columns, **more)
 
 
 def entropy(share: float) -> float:

@@ -337,3 +337,39 @@ def test_numbers_have_the_rows_of_the_table(net, rows, tmp_path):
     assert numbers[0]["width"] == "0"
     assert np.isclose(float(numbers[-1]["gap"]), rows[-1]["gap"])
     assert "networks ordered by gap (smaller is better)" in study.sentence()
+
+
+def test_one_file_under_two_names_is_named_twice(net, rows, tmp_path):
+    name = rows[0]["checkpoint"]
+    table = [{"checkpoint": tmp_path / "runs" / one["checkpoint"]} for one in rows]
+    table += [{"checkpoint": f"{tmp_path}/runs/../runs/{name}"}]
+    for row in table:
+        row.update(checkpoint=str(row["checkpoint"]), gap=1.0)
+    with pytest.raises(DataError, match="one checkpoint twice, as"):
+        found(net, tmp_path, table=table)
+
+
+def test_a_copy_of_a_checkpoint_is_reported_under_its_own_name(net, rows, tmp_path):
+    runs = tmp_path / "runs"
+    copied = runs / "copied.pt"
+    copied.write_bytes((runs / rows[0]["checkpoint"]).read_bytes())
+    table = [
+        {"checkpoint": str(path), "gap": 1.0}
+        for path in (runs / rows[0]["checkpoint"], copied)
+    ]
+    study = found(net, tmp_path, table=table)
+    for row, network in zip(table, study.networks, strict=True):
+        assert network.report.extras["checkpoint"]["name"] == row["checkpoint"]
+        assert network.report.extras["checkpoint"]["path"] == row["checkpoint"]
+
+
+def test_a_row_without_a_column_is_named(net, rows, tmp_path):
+    table = [{"checkpoint": "a.pt", "gap": 1.0}, {"checkpoint": "b.pt"}]
+    with pytest.raises(DataError, match="row 2 of the table has no 'gap'"):
+        found(net, tmp_path, table=table)
+
+
+def test_a_store_that_cannot_be_made_is_named(net, rows, tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(FlatgaugeError, match="no results can be stored in"):
+        found(net, tmp_path, store=tmp_path / "taken")

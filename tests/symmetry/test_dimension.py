@@ -178,3 +178,13 @@ def test_the_command_says_it(net, capsys):
     command = ["symmetries", f"{net}:model", f"{net}:batches", "--verify", "dimension"]
     assert main([*command, "--measure", "hessian-trace"]) == 0
     assert "nothing was missed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_samples_that_are_alike_say_no_more_than_one(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)).double()
+    ones = torch.ones(6, 5, dtype=torch.float64)
+    counted = symmetries(model, ones, verify="dimension").numerical
+    assert counted is not None
+    assert (counted.counted, counted.missed) == (4, 0)

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from flatgauge.errors import OptionError
 from flatgauge.measurements import Measurement
 
 NO_VALUE, NO_TARGET = "no value", "no target"
+MISSING = (None, "")
+"""Labels of networks that are in no environment."""
 
 Array = np.ndarray
-Column = Sequence[Any] | np.ndarray
+Column = Sequence[Any] | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Design:
         values: one for each of `kept`.
         targets: likewise.
         settings: the hyperparameters by name, each setting as a number from 0 on.
-        labels: the environment of each, or None.
+        labels: the environment of each, -1 where it has none, or None.
         names: how environments are called, by their number.
         left_out: the places of the others, by the reason.
     """
@@ -52,19 +55,33 @@ def design(
     """Check the columns, and leave networks without a value or a target out.
 
     Raises:
-        OptionError: for columns of other lengths.
+        OptionError: for columns of other lengths, or of something else.
     """
-    every = {"targets": targets, **(hyperparameters or {})}
-    every |= {} if environments is None else {"environments": environments}
+    if not isinstance(hyperparameters, Mapping | None):
+        raise OptionError(
+            f"hyperparameters= is a {type(hyperparameters).__name__}: give a mapping from "
+            "names to columns."
+        )
+    given = _entries("values", values)
+    wanted = _entries("targets", targets)
+    known = {
+        str(name): _settings(str(name), column)
+        for name, column in (hyperparameters or {}).items()
+    }
+    placed = None
+    if environments is not None:
+        placed = _settings("environments", environments)
+    every = {"targets": wanted, **known}
+    every |= {} if placed is None else {"environments": placed}
     for name, column in every.items():
-        if isinstance(column, str) or len(column) != len(values):
+        if len(column) != len(given):
             raise OptionError(
                 f"the column '{name}' has {len(column)} entries, but there are "
-                f"{len(values)} values: give one for each network."
+                f"{len(given)} values: give one for each network."
             )
     found = [
         (_value(value), _target(target))
-        for value, target in zip(values, targets, strict=True)
+        for value, target in zip(given, wanted, strict=True)
     ]
     kept: list[int] = []
     left_out: dict[str, list[int]] = {}
@@ -76,16 +93,16 @@ def design(
             left_out.setdefault(missing, []).append(place)
     places = np.array(kept, dtype=int)
     labels, names = None, []
-    if environments is not None:
-        labels, names = _numbered(_chosen(environments, kept))
+    if placed is not None:
+        labels, names = _numbered([placed[place] for place in kept], MISSING)
     return Design(
         kept=places,
         count=len(found),
         values=np.array([found[place][0] for place in kept], dtype=float),
         targets=np.array([found[place][1] for place in kept], dtype=float),
         settings={
-            str(name): _numbered(_chosen(column, kept))[0]
-            for name, column in (hyperparameters or {}).items()
+            name: _numbered([column[place] for place in kept])[0]
+            for name, column in known.items()
         },
         labels=labels,
         names=names,
@@ -130,13 +147,40 @@ def _finite(value: Any, missing: str) -> float | str:
     return number if math.isfinite(number) else missing
 
 
-def _chosen(column: Column, kept: list[int]) -> list[Any]:
-    entries = list(column)
-    return [entries[place] for place in kept]
+def _entries(name: str, column: Column) -> list[Any]:
+    """A column as a list: of arrays and tensors, and of what they consist of, plain data.
+
+    Equal numbers of a tensor would count as different settings otherwise.
+    """
+    if isinstance(column, np.ndarray | Tensor):
+        column = column.tolist()
+    if isinstance(column, str) or not isinstance(column, Iterable):
+        raise OptionError(
+            f"the column '{name}' is a {type(column).__name__}: give a list with an entry "
+            "for each network."
+        )
+    return [one.tolist() if hasattr(one, "tolist") else one for one in column]
 
 
-def _numbered(column: Sequence[Hashable]) -> tuple[Array, list[str]]:
-    """Each different entry's number, in the order in which they come."""
+def _settings(name: str, column: Column) -> list[Any]:
+    """A column of settings; nan is None, which is a setting as others are."""
+    entries = _entries(name, column)
+    for entry in entries:
+        if not isinstance(entry, str | int | float | tuple | None):
+            raise OptionError(
+                f"the column '{name}' has a {type(entry).__name__} as an entry: give a "
+                "number or a word for each network."
+            )
+    return [None if one != one else one for one in entries]
+
+
+def _numbered(
+    column: Sequence[Hashable], missing: Sequence[Hashable] = ()
+) -> tuple[Array, list[str]]:
+    """Each different entry's number, in the order in which they come; -1 if missing."""
     known: dict[Hashable, int] = {}
-    numbers = [known.setdefault(entry, len(known)) for entry in column]
+    numbers = [
+        -1 if entry in missing else known.setdefault(entry, len(known))
+        for entry in column
+    ]
     return np.array(numbers, dtype=int), [str(entry) for entry in known]

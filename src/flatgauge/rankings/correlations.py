@@ -37,7 +37,8 @@ def pearson(of: Design) -> Prepared:
     """Pearson's r = Cov(value, target) / √(Var(value) · Var(target))."""
 
     def prepared(values: Array, targets: Array) -> Weighted:
-        return lambda weights: _correlation(weights, values, targets)
+        x, y = _moderate(values), _moderate(targets)
+        return lambda weights: _correlation(weights, x, y)
 
     return _unless_tied(of, prepared)
 
@@ -79,6 +80,12 @@ def _correlation(weights: Array, x: Array, y: Array) -> Array:
     tied = [_same(weights, column) for column in (x, y)]
     found = (weights * x * y).sum(1) / np.sqrt(squares)
     return np.where(tied[0] | tied[1], np.nan, np.clip(found, -1.0, 1.0))
+
+
+def _moderate(column: Array) -> Array:
+    """The same up to a shift and a factor, without rounding, with squares that are finite."""
+    small = np.ldexp(column, -np.frexp(np.abs(column).max())[1])
+    return small - small.min()
 
 
 def _same(weights: Array, column: Array) -> Array:

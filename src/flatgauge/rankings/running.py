@@ -46,8 +46,10 @@ def rank_statistics(
         values: a number for each network, or a `Measurement`. None, nan and measurements
             that cannot be trusted are left out, with a count.
         targets: what the order is compared with, such as the gap in accuracy.
-        hyperparameters: columns of settings by name, which say what networks share.
-        environments: a label for each network: errors are those between two labels.
+        hyperparameters: columns of settings by name, which say what networks share; none
+            (None or nan) is a setting as others are.
+        environments: a label for each network, or None or nan where it is in none: errors
+            are those between two labels.
             Without it environments are settings that differ in one hyperparameter.
         samples: how many samples each target was measured on, if it is a mean of numbers
             from 0 to 1: pairs that chance may have ordered then count less in sign-errors.
@@ -67,6 +69,11 @@ def rank_statistics(
         raise OptionError(
             f"resamples= is {resamples} and level= {level}: give at least 1, and a share "
             "between 0 and 1."
+        )
+    if samples is not None and samples < 1:
+        raise OptionError(
+            f"samples= is {samples}: give the number of samples that each target was "
+            "measured on, or leave it out."
         )
     of = design(values, targets, hyperparameters, environments)
     prepared = _prepared(of, samples, seed)
@@ -106,8 +113,10 @@ def _prepared(of: Design, samples: int | None, seed: int) -> dict[str, Prepared]
 
 def _resamples(count: int, resamples: int, seed: int) -> Array:
     """How often each network is drawn in each resample, [resamples, networks]."""
+    if not count:
+        return np.zeros((resamples, 0))
     random = np.random.default_rng(seed)
-    even = np.full(count, 1 / count) if count else np.zeros(0)
+    even = np.full(count, 1 / count)
     return random.multinomial(count, even, size=resamples).astype(float)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 from torch import nn
 
 from flatgauge.checkpoint_series import Built
-from flatgauge.checkpoint_series.store import Store
+from flatgauge.checkpoint_series.store import PLACE, Store
 from flatgauge.checkpoints import Checkpoint
 from flatgauge.errors import FlatgaugeError, ModelError, OptionError
 from flatgauge.objective import LossLike
 from flatgauge.progress import Progress
 from flatgauge.requests import asked_for
+from flatgauge.results import Report
 from flatgauge.studies.on_ray import measure_on_ray
 from flatgauge.studies.plan import Plan
 from flatgauge.studies.processes import measure_by_processes
@@ -144,7 +145,7 @@ def run_study(
     }
     pairs = zip(table.checkpoints, table.rows, strict=True)
     networks = [
-        Network(one.name, row, reports[keys[one.name]])
+        Network(one.name, row, _about(one, reports[keys[one.name]]))
         for one, row in pairs
         if keys.get(one.name) in reports
     ]
@@ -152,6 +153,12 @@ def run_study(
         reason = next(iter(failures.values()), "there are none: name some.")
         raise FlatgaugeError(f"no checkpoint could be measured: {reason}")
     return judged(networks, failures, plan)
+
+
+def _about(checkpoint: Checkpoint, report: Report) -> Report:
+    """A report with this name; a file with the same weights may have been measured."""
+    place = {"name": checkpoint.name, "path": str(checkpoint.path)}
+    return report.with_extras(**{PLACE: {**report.extras[PLACE], **place}})
 
 
 def _keys(

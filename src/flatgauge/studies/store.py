@@ -46,14 +46,20 @@ class StudyStore:
         names: the networks' names by their keys, in the order in which they are measured.
 
     Raises:
-        FlatgaugeError: if the folder holds something else.
+        FlatgaugeError: if the folder holds something else, or cannot be made.
     """
 
     def __init__(self, folder: Path, names: Mapping[str, str]):
-        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.workers = folder / WORKERS
         self._names = names
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FlatgaugeError(
+                f"no results can be stored in '{folder}' ({error.strerror or error}): name "
+                "another folder with --store (store= in Python)."
+            ) from error
         try:
             self._file = sqlite3.connect(
                 folder / FILE, timeout=PATIENCE, isolation_level=None

@@ -30,12 +30,19 @@ class Table:
 
         Raises:
             OptionError: if it is not there.
+            DataError: if a row is without it.
         """
         known = list(self.rows[0])
         if name not in known:
             raise OptionError(
                 f"the table has no column '{name}': it has {', '.join(known)}."
             )
+        for number, row in enumerate(self.rows, 1):
+            if name not in row:
+                raise DataError(
+                    f"row {number} of the table has no '{name}', as the first has: give "
+                    "None where there is none."
+                )
         return [row[name] for row in self.rows]
 
 
@@ -66,6 +73,14 @@ def read_table(
             f"the table names the checkpoint '{twice}' twice: keep one of the rows."
         )
     paths = [_place(folder, name) for name in names]
+    files: dict[Path, str] = {}
+    for path, name in zip(paths, names, strict=True):
+        other = files.setdefault(path.resolve(), name)
+        if other != name:
+            raise DataError(
+                f"the table names one checkpoint twice, as '{other}' and as '{name}': "
+                "keep one of the rows."
+            )
     found = zip(paths, names, strict=True)
     return Table(rows, [Checkpoint(path, name, step_of(path)) for path, name in found])
 

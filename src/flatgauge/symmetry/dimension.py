@@ -35,6 +35,8 @@ ROUNDING = 1e-15
 """What rounding always makes of a zero."""
 GAP = 1e4
 """How many times larger the next singular value is, or nothing is decided."""
+DEPENDENT = 1e-9
+"""Rows of one θ are as many as their singular values above this."""
 FAINTEST = 1e-3
 """Columns are brought to one length, but fainter ones than this by no more than this."""
 
@@ -50,6 +52,9 @@ Outputs = Callable[[Params], Sequence[Tensor]]
 @dataclass(frozen=True)
 class NumericalDimension:
     """A count of diagonal rescalings that owes nothing to the rules of operators.
+
+    It sees what parameters of usual size show: a network that clamps at 1000 counts as one
+    that does not clamp.
 
     Attributes:
         found: Dimension of the group found, on what was examined. An eps that is too
@@ -209,7 +214,9 @@ def _rows(
         )
         lengths = block.norm(dim=1, keepdim=True)
         good = (lengths > 0).squeeze(1) & lengths.isfinite().squeeze(1)
-        yield (block / lengths)[good]
+        block = (block / lengths)[good]
+        # Of samples that are alike: more rows than they have to say count for nothing.
+        yield block[: int((torch.linalg.svdvals(block) > DEPENDENT).sum())]
 
 
 def _gradients(
