@@ -323,7 +323,8 @@ def _path_to_split(objective: Objective) -> str | None:
         names = [n for n, p in twin.named_parameters() if p.requires_grad]
         try:
             network = objective.network.with_model(twin, names)
-            network.evaluate(network.parameters, batch)
+            with objective.isolated():
+                network.evaluate(network.parameters, batch)
         except FlatgaugeError:
             continue
         return path
