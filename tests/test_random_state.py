@@ -17,7 +17,11 @@ class Drawing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
-        self.up, self.down, self.head = nn.Linear(4, 6), nn.Linear(6, 4), nn.Linear(4, 3)
+        self.up, self.down, self.head = (
+            nn.Linear(4, 6),
+            nn.Linear(6, 4),
+            nn.Linear(4, 3),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)

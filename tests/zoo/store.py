@@ -34,9 +34,13 @@ class Store:
         self.path = path
 
     def add(self, row: Row) -> None:
-        """Put a row in the place of an earlier one of its name, or at the end."""
+        """Put a row of today's source in the place of an earlier one, or at the end."""
+        self.put({**row, "source": source()})
+
+    def put(self, row: Row) -> None:
+        """The same, whatever its source."""
         rows = self.rows()
-        rows[row["name"]] = {**row, "source": source()}
+        rows[row["name"]] = row
         lines = [json.dumps(one, ensure_ascii=False) for one in rows.values()]
         fresh = self.path.with_suffix(".partial")
         fresh.write_text("\n".join(lines) + "\n")

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from multiprocessing.process import BaseProcess
@@ -20,10 +20,11 @@ from pathlib import Path
 import torch
 
 import flatgauge as fg
-from zoo.checks import Row, check
-from zoo.registry import every_network
+from zoo.checks import Keep, Row, check
+from zoo.registry import Network, every_network
 from zoo.torchvision_operators import torchvision_importable
 
+Attempt = Callable[[Network, Keep], Row]
 PAUSE = 0.2
 # A process that waits rather than computes is ended after this many times its seconds.
 PATIENCE = 10
@@ -38,7 +39,7 @@ PRELOADED = (
 )
 
 
-def work(name: str, path: str, seconds: int) -> None:
+def work(name: str, path: str, seconds: int, attempt: Attempt) -> None:
     """Try one network; the row so far is in the file at any time."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
     warnings.simplefilter("ignore")
@@ -53,14 +54,16 @@ def work(name: str, path: str, seconds: int) -> None:
     try:
         # Where it fails, torch.export prints the graph on stderr.
         with redirect_stderr(io.StringIO()):
-            check(every_network()[name], keep)
+            attempt(every_network()[name], keep)
     except Exception as error:
         row = _row(name, place)
         row["crashed"]["zoo"] = f"{type(error).__name__}: {str(error)[:400]}"
         keep(row)
 
 
-def run(names: list[str], seconds: int, jobs: int = 1) -> Iterator[Row]:
+def run(
+    names: list[str], seconds: int, jobs: int = 1, attempt: Attempt = check
+) -> Iterator[Row]:
     """Rows as they come; a process that takes longer is ended, its row kept as it is.
 
     Seconds are the processor's, so that other processes do not count. They are forked off
@@ -75,7 +78,8 @@ def run(names: list[str], seconds: int, jobs: int = 1) -> Iterator[Row]:
             while waiting and len(running) < jobs:
                 name = waiting.pop(0)
                 path = _path(folder, name)
-                process = context.Process(target=work, args=(name, str(path), seconds))
+                arguments = (name, str(path), seconds, attempt)
+                process = context.Process(target=work, args=arguments)
                 process.start()
                 running[name] = process, time.monotonic() + PATIENCE * seconds
             time.sleep(PAUSE)
