@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import logging
@@ -104,6 +105,9 @@ def _preload() -> None:
     for name in fg.__all__:
         getattr(fg, name)
     fg.list_measures()
+    # Collections of garbage in a network's process need not walk through all of this.
+    gc.collect()
+    gc.freeze()
 
 
 def _path(folder: str, name: str) -> Path:
