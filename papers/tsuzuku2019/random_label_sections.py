@@ -62,6 +62,9 @@ def random_labels(results: Results) -> str:
             "![The accuracy gap against the trace](figures/figure4.svg)\n",
             COLOURS,
         ]
+    records = results.records.values()
+    # Those of the quick form say nothing of the full one.
+    if trained and not any(one["provenance"]["quick"] for one in records):
         parts += ["### Prices\n", _prices(results)]
     return "\n".join(parts)
 

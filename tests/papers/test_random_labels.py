@@ -69,6 +69,7 @@ def stored() -> Results:
         random_labels.name_of("mnist-lenet", seed): {
             "result": {"networks": NETWORKS[11 * seed : 11 * (seed + 1)]},
             "times": {"seconds": 1.0, "of": {"training": 22.0, "hessian-trace": 1.1}},
+            "provenance": {"quick": False},
         }
         for seed in range(3)
     }
@@ -145,8 +146,12 @@ def with_twins() -> Results:
         }
         networks.append(one)
     name = "random-labels-cifar10-wrn-0-0"
-    times = {"seconds": 1.0, "of": {}}
-    return Results({name: {"result": {"networks": networks}, "times": times}})
+    record = {
+        "result": {"networks": networks},
+        "times": {"seconds": 1.0, "of": {}},
+        "provenance": {"quick": True},
+    }
+    return Results({name: record})
 
 
 def test_twins_show_which_measures_tell_of_the_function():
@@ -156,7 +161,9 @@ def test_twins_show_which_measures_tell_of_the_function():
     assert "| `hessian-trace` | 1 (1 to 1) | 3.76 (1 to 8) |" in text
     assert "| `normalized-sharpness` | 1.000 [1.000, 1.000] | 1.000" in text
     assert "Not run yet." in twin_sections.twins(stored())
-    assert "WRN-16-4 on CIFAR-10" in random_label_sections.random_labels(with_twins())
+    quick = random_label_sections.random_labels(with_twins())
+    assert "WRN-16-4 on CIFAR-10" in quick
+    assert "Prices" not in quick
 
 
 def test_a_wide_network_and_its_twins():
