@@ -176,11 +176,12 @@ def _prices(results: Results) -> str:
         for name in results:
             if not name.startswith(f"random-labels-{pair}-"):
                 continue
-            count = len(results[name]["networks"])
+            networks = results[name]["networks"]
             times: dict[str, Any] = results.records[name]["times"]["of"]
             for request, seconds in times.items():
                 own = spent.setdefault(request, {}).setdefault(pair, [])
-                own.append(seconds / count)
+                of = [n for n in networks if request in ("training", *n["measures"])]
+                own.append(seconds / len(of))
     made = [pair for pair, _ in pairs(results)]
     rows = [
         [

@@ -85,8 +85,8 @@ OPTIONS = {
     "volume-flatness": {"directions": 20},
     "pac-bayes-bound": {"samples": 100},
 }
-# Costly measures are taken of the networks of so many seeds.
-COSTLY_SEEDS = 3
+# Costly measures are taken of every third network: each seed begins at another ratio.
+EVERY = 3
 # The key of a network's own random labels, apart from that of its weights.
 LABELS = 10_000
 
@@ -116,17 +116,19 @@ def runs(quick: bool) -> list[Run]:
 def settings_of(pair: str, seed: int, quick: bool) -> dict[str, Any]:
     """What a run depends on."""
     full = PAIRS[pair]
-    costly = COSTLY if not quick and seed < COSTLY_SEEDS else ()
+    ratios = RATIOS[::5] if quick else RATIOS
     return {
         **full,
         "network": SMALL[full["network"]["kind"]] if quick else full["network"],
         "epochs": 40 if quick else full["epochs"],
         "seed": seed,
-        "ratios": RATIOS[::5] if quick else RATIOS,
+        "ratios": ratios,
         "batch_size": 64 if quick else 128,
         "learning_rate": 1e-3,
         "fitted": 0.99,
-        "measures": [*MEASURES, *costly],
+        "measures": list(MEASURES),
+        "costly_measures": list(COSTLY),
+        "costly_ratios": [] if quick else ratios[seed % EVERY :: EVERY],
         "options": OPTIONS,
         "measured_samples": 400 if quick else 10_000,
         "measured_in_batches_of": 5000,
@@ -155,7 +157,10 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
     found = _accuracies(context, settings, stack, inputs, targets)
     for index, network in enumerate(found):
         model = stack.unstack(index)
-        measured = measure(model, inputs, targets[index], settings)
+        asked = list(settings["measures"])
+        if network["ratio"] in settings["costly_ratios"]:
+            asked += settings["costly_measures"]
+        measured = measure(model, inputs, targets[index], asked, settings)
         network["measures"] = {
             request: plain_measurement(one) for request, one in measured.items()
         }
@@ -180,9 +185,13 @@ def randomized(labels: Tensor, ratio: float, seed: int) -> Tensor:
 
 
 def measure(
-    model: nn.Module, inputs: Tensor, targets: Tensor, settings: dict[str, Any]
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    asked: list[str],
+    settings: dict[str, Any],
 ) -> dict[str, fg.Measurement]:
-    """Every measure of one network on the first training samples."""
+    """The measures asked for, of one network on the first training samples."""
     count = settings["measured_samples"]
     objective = fg.Objective(
         model,
@@ -190,7 +199,6 @@ def measure(
         batch_size=settings["measured_in_batches_of"],
         dtype=getattr(torch, settings["dtype"]),
     )
-    asked = settings["measures"]
     names = {request.split("[")[0] for request in asked}
     options = {n: one for n, one in settings["options"].items() if n in names}
     return dict(fg.measure(objective, *asked, options=options).measurements)

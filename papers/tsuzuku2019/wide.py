@@ -113,7 +113,7 @@ def compute(context: Context, settings: dict[str, Any]) -> dict[str, Any]:
         "test_accuracy": other,
         "gap": own - other,
     }
-    found = measure(model, inputs, targets, settings)
+    found = measure(model, inputs, targets, settings["measures"], settings)
     network["measures"] = {one: plain_measurement(m) for one, m in found.items()}
     seconds |= {one: round(m.cost.seconds, 3) for one, m in found.items()}
     if settings["twins"]:
@@ -141,7 +141,6 @@ def _twins(
         "folded": folded(model),
         "rescaled": group.act(model, element),
     }
-    quick = {**settings, "measures": list(MEASURES)}
     with torch.no_grad():
         before = model(some)
         moved = {
@@ -153,7 +152,9 @@ def _twins(
             "outputs": moved[name],
             "measures": {
                 one: plain_measurement(m)
-                for one, m in measure(twin, inputs, targets, quick).items()
+                for one, m in measure(
+                    twin, inputs, targets, list(MEASURES), settings
+                ).items()
             },
         }
         for name, twin in twins.items()
