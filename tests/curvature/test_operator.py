@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.cases import assert_close
 
+from flatgauge.curvature import operator
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import OptionError, VectorError
 
@@ -42,3 +43,10 @@ def test_counts_are_those_of_one_operator():
     first, second = DenseOperator(MATRIX), DenseOperator(MATRIX)
     first @ {"x": MATRIX[0]}
     assert (first.products, second.products) == (1, 0)
+
+
+def test_as_many_vectors_go_at_a_time_as_have_room(monkeypatch):
+    A = DenseOperator(torch.eye(3))
+    for room, most in ((10**9, 5), (3 * operator.HELD * 12, 3), (0, 1)):
+        monkeypatch.setattr(operator, "memory_budget", lambda *_, room=room: room)
+        assert A.at_a_time(5) == most

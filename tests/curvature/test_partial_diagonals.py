@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.cases import CASES
+from support.cases import CASES, assert_close
 from support.clocks import Clock
 
 import flatgauge as fg
 from flatgauge import deadline
+from flatgauge.curvature import operator
 from flatgauge.curvature.diagonal import hutchinson_diagonals
 from flatgauge.curvature.diagonal_methods import block_traces
 from flatgauge.measures.workbench import Workbench
@@ -40,6 +41,22 @@ def test_replicates_take_turns(hessian):
     for index in range(5):
         difference = float(norm(add(part[index].values, whole[index].values, -1.0)))
         assert (difference < 1e-9) is (index < 2)
+
+
+def test_probes_go_one_by_one_where_memory_is_short(hessian, monkeypatch):
+    whole, _ = hutchinson_diagonals(hessian, 2, range(2))
+    monkeypatch.setattr(operator, "memory_budget", lambda *_: 0)
+    apply, counts = hessian._apply, []
+
+    def counted(vectors):
+        counts.append(len(vectors))
+        return apply(vectors)
+
+    monkeypatch.setattr(hessian, "_apply", counted)
+    few, _ = hutchinson_diagonals(hessian, 2, range(2))
+    assert counts == [1] * 4
+    for one, other in zip(whole, few, strict=True):
+        assert_close(one.values, other.values)
 
 
 def test_replicates_without_a_probe_are_left_out(hessian):

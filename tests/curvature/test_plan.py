@@ -129,6 +129,31 @@ def test_nothing_is_sought_where_graphs_can_be_kept(monkeypatch):
     assert "kept" in found.reason
 
 
+def test_the_batch_that_was_looked_at_is_not_prepared_again(monkeypatch):
+    monkeypatch.setattr(planning, "KEPT_SHARE", 0.5)
+    prepared: list[int] = []
+    prepare = DoubleBackward.prepare
+
+    def counted(route, objective, batch):
+        prepared.append(batch.index)
+        return prepare(route, objective, batch)
+
+    monkeypatch.setattr(DoubleBackward, "prepare", counted)
+    # Batches of a loss of the user's own are not joined.
+    objective = fg.Objective(
+        CASES["mlp"].model(),
+        CASES["mlp"].data(12),
+        lambda outputs, targets: nn.functional.cross_entropy(outputs, targets),
+        batch_size=4,
+    )
+    vector = random_vector(objective)
+    hessian = fg.Hessian(objective)
+    assert hessian.plan.begun is None
+    image = hessian @ vector
+    assert prepared == [0, 1, 2]
+    assert_close(image, fg.Hessian(objective, TRUTH) @ vector)
+
+
 def test_on_a_cpu_nothing_is_sought(monkeypatch):
     monkeypatch.undo()
     found = fg.Hessian(CASES["mlp"].objective(), expect=10**9).plan

@@ -11,6 +11,7 @@ from support.cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg
+from flatgauge.curvature import products as products_module
 from flatgauge.curvature.plan import Plan
 from flatgauge.curvature.products import Products
 from flatgauge.curvature.routes.double_backward import DoubleBackward
@@ -91,6 +92,26 @@ def test_the_first_batches_are_kept_where_not_all_fit(objective, monkeypatch):
         for _ in range(2):
             assert_close(products([vector])[0], truth)
         assert len(route.prepared) == 3 + again, budget
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_what_is_kept_is_given_up_where_others_have_no_room(
+    objective, monkeypatch, enough
+):
+    vector, truth = right(objective)
+    route = Counted()
+    hessian = fg.Hessian(objective, route)
+    assert_close(hessian @ vector, truth)
+    plan = hessian.plan
+    budget = 2**30 if enough else 0
+    with monkeypatch.context() as patched:
+        patched.setattr(products_module, "memory_budget", lambda *_: budget)
+        hessian.make_room()
+    assert len(route.alive) == (3 if enough else 0)
+    for _ in range(2):
+        assert_close(hessian @ vector, truth)
+    assert route.prepared == [4] * (3 if enough else 6)
+    assert hessian.plan == plan
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

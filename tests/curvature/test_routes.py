@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,15 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import routes
-from flatgauge.curvature.routes import RIVALS, ROUTES, names_for, resolve_route
+from flatgauge.curvature.routes import (
+    RIVALS,
+    ROUTES,
+    double_backward,
+    names_for,
+    resolve_route,
+)
 from flatgauge.curvature.routes.channels_last import ChannelsLast
+from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.finite_difference import FiniteDifference
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
 from flatgauge.curvature.routes.reverse_twice import ReverseTwice
@@ -90,6 +98,26 @@ def test_every_candidate_on_the_gpu_is_right(case, matrix):
     for one in candidates:
         for found, right in zip(one @ vectors, truth, strict=True):
             assert_close(found, right, 1e-9)
+
+
+def test_the_graph_of_a_gradient_does_not_hold_the_gradient(monkeypatch):
+    """It has the size of the parameters, once for each batch."""
+    slopes: list[weakref.ref] = []
+    differentiate = double_backward.gradient_of
+
+    def noted(*args, **options):
+        found = differentiate(*args, **options)
+        slopes.extend(map(weakref.ref, found.values()))
+        return found
+
+    monkeypatch.setattr(double_backward, "gradient_of", noted)
+    objective = CASES["tanh"].objective()
+    batch = next(objective.batches())
+    product = DoubleBackward().prepare(objective, batch)
+    assert len(slopes) == len(objective.parameters)
+    assert all(slope() is None for slope in slopes)
+    vector = random_vector(objective)
+    assert all(image.abs().max() > 0 for image in product(vector).values())
 
 
 @pytest.mark.parametrize("case", ["mlp", "lenet", "gpt"])

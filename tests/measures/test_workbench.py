@@ -8,6 +8,7 @@ from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg
+from flatgauge.curvature.hessian import Hessian
 from flatgauge.measures.workbench import Workbench
 
 
@@ -34,6 +35,15 @@ def test_operators_are_told_apart_by_their_objective(work):
     assert work.hessian(work.objective) is hessian
     assert work.hessian(work.surrogate("auto")) is not hessian
     assert work.counts() == [0, 0]
+
+
+def test_operators_make_room_for_the_one_that_is_used(work, monkeypatch):
+    both = [work.hessian(one) for one in (work.objective, work.surrogate("auto"))]
+    asked = []
+    monkeypatch.setattr(Hessian, "make_room", lambda self: asked.append(self))
+    for one in both:
+        assert work.hessian(one.objective) is one
+    assert asked == both[::-1]
 
 
 def test_losses_of_one_name_are_told_apart(work):

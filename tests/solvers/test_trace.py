@@ -7,10 +7,11 @@ import pytest
 import torch
 from support.spectra import network_like, operator_with
 
+from flatgauge.curvature import operator
 from flatgauge.curvature.operator import DenseOperator
 from flatgauge.errors import NonFiniteError, OptionError
 from flatgauge.results import Status
-from flatgauge.solvers import hutchinson, trace
+from flatgauge.solvers import trace
 from flatgauge.solvers.trace import Trace, estimate_trace
 from flatgauge.solvers.xtrace import XTrace
 from flatgauge.vectors import generator
@@ -267,9 +268,9 @@ class TestAuto:
 
     def test_little_memory(self, monkeypatch):
         monkeypatch.setattr(trace, "memory_budget", lambda *_: 0)
-        monkeypatch.setattr(hutchinson, "memory_budget", lambda *_: 0)
-        operator = operator_with(SPECTRA["network"])
-        found = estimate_trace(operator)
+        monkeypatch.setattr(operator, "memory_budget", lambda *_: 0)
+        network = operator_with(SPECTRA["network"])
+        found = estimate_trace(network)
         assert found.method == "hutchinson"
-        plain = estimate_trace(operator, method="hutchinson")
+        plain = estimate_trace(network, method="hutchinson")
         assert found.value == pytest.approx(plain.value, rel=1e-12)

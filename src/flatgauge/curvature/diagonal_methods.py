@@ -38,7 +38,6 @@ from flatgauge.vectors import (
     ravel,
     scale,
     size,
-    together,
     unit_columns,
     unravel,
     zeros_like,
@@ -219,7 +218,7 @@ def _probed(
 ) -> Iterator[tuple[Params, Params]]:
     """ε and H(d ∘ ε), with signs ε of each source in turn, some in one pass over the data."""
     while sources:
-        count = deadline.fitting(min(together(hessian.space), len(sources)))
+        count = deadline.fitting(hessian.at_a_time(len(sources)))
         drawn = [rademacher(hessian.space, random) for random in sources[:count]]
         images = hessian @ [multiply(signs, d) for signs in drawn]
         yield from zip(drawn, images, strict=True)

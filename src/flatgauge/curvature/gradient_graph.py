@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import final
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from flatgauge.curvature.many import ManyProducts, stacked, unstacked
 from flatgauge.curvature.operator import Product
@@ -20,14 +21,14 @@ class GradientGraph:
 
     Args:
         point: θ, as leaves.
-        curved: the parts of ∇L that depend on θ.
+        curved: where the parts of ∇L that depend on θ end; their numbers are not kept.
         many: makes the same for many vectors at once, if that can be done.
     """
 
     def __init__(
         self,
         point: Params,
-        curved: Params,
+        curved: Mapping[str, GradientEdge],
         many: Callable[[Product], ManyProducts | None] | None = None,
     ):
         self.point, self.curved = point, curved

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from flatgauge import deadline
 from flatgauge.errors import NonFiniteError, OptionError, VectorError
+from flatgauge.memory import memory_budget
 from flatgauge.ranks import ALONE, Ranks
 from flatgauge.shapes import Float
 from flatgauge.shards import is_sharded
@@ -23,14 +24,19 @@ from flatgauge.vectors import (
     map_tensors,
     multiply,
     norm,
+    own_bytes,
     ravel,
     size,
+    together,
     unravel,
 )
 
 # Units in the last place, relative to the spectral radius, that count as zero in a product:
 # it is a sum of many terms that were rounded on their own.
 PRODUCT_UNITS = 16.0
+# Vectors of memory for each that is multiplied at a time: its image and what both are made
+# of, and as much again for what batches keep.
+HELD = 8
 
 # v ↦ A_b v, for one batch b.
 Product = Callable[[Params], Params]
@@ -95,6 +101,12 @@ class SymmetricOperator(ABC):
         Unlike a check, it waits for the device only while batches are prepared.
         """
         return deadline.in_groups(self._counted, vectors)
+
+    def at_a_time(self, most: int) -> int:
+        """How many of so many vectors to multiply in one pass, as far as memory goes."""
+        device = next(iter(self.space.values())).device
+        room = memory_budget(device, self.memory) // (HELD * own_bytes(self.space))
+        return max(1, min(together(self.space), most, self.ranks.least(room)))
 
     def _counted(self, vectors: list[Params]) -> list[Params]:
         self.products += len(vectors)

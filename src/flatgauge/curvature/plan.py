@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatgauge.curvature.agreement import SAME_PRODUCT, difference
 from flatgauge.curvature.joining import joined
+from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
@@ -52,6 +53,7 @@ class Plan:
         seconds: what one product with the first batch took, by candidate.
         disagreement: its relative difference from the truth, in float64.
         failures: why others were not taken.
+        begun: the first batch, prepared already, and its bytes.
     """
 
     objective: Objective
@@ -62,6 +64,7 @@ class Plan:
     seconds: dict[str, float] = field(default_factory=dict)
     disagreement: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    begun: tuple[Product, int] | None = None
 
     def route_of(self, batch: Batch) -> Route:
         """The one that a batch goes by."""
@@ -137,7 +140,8 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
         failures = {recorded.name: declined}
         if right.keeps and everything <= KEPT_SHARE * budget:
             reason = "what is kept of each batch leaves least to do"
-            return Plan(objective, right, right, reason, failures=failures)
+            begun = product, saved.total
+            return Plan(objective, right, right, reason, failures=failures, begun=begun)
         del product
         return _fastest(objective, first, right, failures)
 

@@ -97,6 +97,7 @@ class CurvatureOperator(SymmetricOperator):
         self._given = None if route == "auto" else resolve_route(route, self.name)
         if self._given is not None:
             self._given.check(objective)
+        self._plan: Plan | None = None
         self._products: Products | None = None
         self._takes_parts: bool | None = None
         self._matrix: Tensor | None = None
@@ -104,12 +105,12 @@ class CurvatureOperator(SymmetricOperator):
     @property
     def planned(self) -> Plan | None:
         """The plan, if there is one yet."""
-        return None if self._products is None else self._products.plan
+        return self._plan
 
     @property
     def plan(self) -> Plan:
         """How the products are made: made once, before the first of them."""
-        return self._planned().plan
+        return self._plan or self._planned().plan
 
     @property
     def rounding(self) -> float:
@@ -140,9 +141,10 @@ class CurvatureOperator(SymmetricOperator):
         made = self._planned()
         keeps = self.ranks.least(int(self.ranks.together(made.reads)))
         matrix = made.matrix()
+        self._products = None
         self.products += self.dimension
         if keeps:
-            made.plan = replace(made.plan, reason="all of it is kept as a matrix")
+            self._plan = replace(made.plan, reason="all of it is kept as a matrix")
             self._matrix = matrix
         return matrix
 
@@ -171,23 +173,30 @@ class CurvatureOperator(SymmetricOperator):
         image = unravel(matrix @ ravel(whole), self.space)
         return {name: image[name] for name in vector}
 
+    def make_room(self) -> None:
+        """Give up what is kept, if others could not keep as much beside it."""
+        made = self._products
+        if made is None or made.plan.replays:
+            return
+        room = KEPT_SHARE * memory_budget(self.objective.device, self.memory)
+        if not self.ranks.least(int(made.held <= room)):
+            self._products = None
+
     def _planned(self) -> Products:
         if self._products is None:
             budget = memory_budget(self.objective.device, self.memory)
-            if self._given is not None:
-                made = Plan(self.objective, self._given, self._given, "asked for")
-            else:
-                with derivative_errors(self.name):
-                    made = self.ranks.together(
-                        lambda: plan(
-                            self.objective,
-                            self.truth,
-                            expect=self.expect,
-                            budget=budget,
-                        )
-                    )
-            self._products = Products(made, budget, self.name)
+            made = Products(self._plan or self._decided(budget), budget, self.name)
+            self._plan, self._products = made.plan, made
         return self._products
+
+    def _decided(self, budget: int) -> Plan:
+        objective = self.objective
+        if self._given is not None:
+            return Plan(objective, self._given, self._given, "asked for")
+        with derivative_errors(self.name):
+            return self.ranks.together(
+                lambda: plan(objective, self.truth, expect=self.expect, budget=budget)
+            )
 
 
 @final
@@ -206,13 +215,18 @@ class Products:
     """
 
     def __init__(self, plan: Plan, budget: int, name: str):
-        self.plan = plan
+        self._begun, self.plan = plan.begun, replace(plan, begun=None)
         self.name = name
         self._room = KEPT_SHARE * budget
-        self._kept: dict[tuple[int, int], Product] = {}
+        self._kept: dict[tuple[int, int], tuple[Product, int]] = {}
         self._complete = self._full = False
         self._cuts = 1
         self._largest = 0
+
+    @property
+    def held(self) -> int:
+        """The bytes of what is kept."""
+        return sum(size for _, size in self._kept.values())
 
     @property
     def replays(self) -> bool:
@@ -229,10 +243,7 @@ class Products:
         def own(product: Any) -> list[Params]:
             return [{"A": product.matrix()}]
 
-        found = self._total(own)[0]["A"]
-        self._kept.clear()
-        self._complete = False
-        return found
+        return self._total(own)[0]["A"]
 
     def price(self) -> float:
         """What that costs, in single products; infinite where it cannot be done at once."""
@@ -314,13 +325,14 @@ class Products:
     def _each(self) -> Iterator[Product]:
         """The product of each piece of each batch."""
         if self._complete:
-            yield from self._kept.values()
+            yield from (product for product, _ in self._kept.values())
             return
         for number, batch in enumerate(self.plan.objective.batches()):
             deadline.check()
             for place, piece in enumerate(self._pieces(batch)):
                 key = (number, place)
-                yield self._kept[key] if key in self._kept else self._made(key, piece)
+                kept, _ = self._kept.get(key, (None, 0))
+                yield kept or self._made(key, piece)
         self._complete = not self._full
 
     def _made(self, key: tuple[int, int], piece: Batch) -> Product:
@@ -329,22 +341,30 @@ class Products:
         if self._full and route.replays:
             # A recording that is not kept would be made again for every product.
             route = self.plan.truth
+        product, size = self._prepared(route, piece)
+        self._largest = max(self._largest, size)
+        last = len(self._kept) + 1 == objective.batch_count * self._cuts
+        # Beside all but the last one there must be room for the work of another.
+        fits = self.held + size * (1 if last else 2) <= self._room
+        if objective.sharded:
+            fits = self._agreed(fits)
+        if route.keeps and fits and not self._full:
+            self._kept[key] = product, size
+        else:
+            self._full = True
+        return product
+
+    def _prepared(self, route: Route, piece: Batch) -> tuple[Product, int]:
+        """The product of a piece, and its bytes; that of the first may be there."""
+        objective, begun = self.plan.objective, self._begun
+        self._begun = None
+        if begun is not None:
+            return begun
         route.open(objective)
         notes = objective.network.gathering
         with kept_bytes(objective.device, notes) as saved, derivative_errors(self.name):
             product = route.prepare(objective, piece)
-        self._largest = max(self._largest, saved.total)
-        last = len(self._kept) + 1 == objective.batch_count * self._cuts
-        # Beside all but the last one there must be room for the work of another.
-        fits = saved.total * (1 if last else 2) <= self._room
-        if objective.sharded:
-            fits = self._agreed(fits)
-        if route.keeps and fits and not self._full:
-            self._room -= saved.total
-            self._kept[key] = product
-        else:
-            self._full = True
-        return product
+        return product, saved.total
 
     def _agreed(self, fits: bool) -> bool:
         """Whether all processes say so: each runs what the others do."""

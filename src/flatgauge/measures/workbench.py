@@ -106,9 +106,19 @@ class Workbench:
             return self.objective
         return self.objective.with_loss(NormalizedCrossEntropy(loss.ignored))
 
-    @once
     def hessian(self, objective: Objective) -> Hessian:
-        """The Hessian, whose prepared batches serve every measure."""
+        """The Hessian, whose prepared batches serve every measure.
+
+        Others give up theirs where there is no room for both.
+        """
+        found = self._hessian(objective)
+        for other in self._operators:
+            if other is not found:
+                other.make_room()
+        return found
+
+    @once
+    def _hessian(self, objective: Objective) -> Hessian:
         hessian = Hessian(objective, expect=EXPECTED_PRODUCTS)
         self._operators.append(hessian)
         return hessian

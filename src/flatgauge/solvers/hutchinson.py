@@ -10,17 +10,14 @@ import torch
 
 from flatgauge import deadline
 from flatgauge.curvature.operator import SymmetricOperator
-from flatgauge.memory import memory_budget
 from flatgauge.shards import added, flat, is_sharded, plain
 from flatgauge.solvers.inner import dot
 from flatgauge.solvers.krylov import require_finite
 from flatgauge.solvers.student import skewness
-from flatgauge.vectors import Params, own_bytes, rademacher, together
+from flatgauge.vectors import Params, rademacher
 
 # How much further a look is at most, in probes: what decides is uncertain itself.
 STRIDE = 1.5
-# Vectors that a product with one more of them holds at a time.
-HELD = 4
 
 
 class Hutchinson:
@@ -58,14 +55,9 @@ class Hutchinson:
 
     def grow(self, probes: int) -> None:
         """Add probes until there are this many."""
-        first = next(iter(self.operator.space.values()))
-        free = memory_budget(first.device, self.operator.memory)
-        room = self.operator.ranks.least(
-            free // (HELD * own_bytes(self.operator.space))
-        )
         while self.probes < probes:
-            most = min(together(self.operator.space), room, probes - self.probes)
-            self.add(deadline.fitting(max(1, most)))
+            most = self.operator.at_a_time(probes - self.probes)
+            self.add(deadline.fitting(most))
 
     def add(self, count: int) -> tuple[list[Params], list[Params]]:
         """Add so many probes; they and their products.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from torch.autograd.graph import get_gradient_edge
+
 from flatgauge.curvature.gradient_graph import GradientGraph
 from flatgauge.curvature.many import many_products
 from flatgauge.curvature.operator import Product
@@ -12,10 +14,7 @@ from flatgauge.data import Batch
 from flatgauge.kernels.convolution import OwnConvolutions
 from flatgauge.kernels.layer_norm import OwnLayerNorms
 from flatgauge.objective import Objective
-from flatgauge.vectors import (
-    check_twice_differentiable,
-    gradient_of,
-)
+from flatgauge.vectors import check_twice_differentiable, gradient_of
 
 
 class DoubleBackward(Route):
@@ -32,7 +31,11 @@ class DoubleBackward(Route):
             total = objective.batch_total(point, batch)
         slopes = gradient_of(total, point, create_graph=True)
         check_twice_differentiable(slopes.values())
-        curved = {name: slope for name, slope in slopes.items() if slope.requires_grad}
+        curved = {
+            name: get_gradient_edge(slope)
+            for name, slope in slopes.items()
+            if slope.requires_grad
+        }
         small = objective.device.type == "cpu" and not objective.sharded
         many = partial(many_products, objective, batch) if small else None
         return GradientGraph(point, curved, many)
