@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,8 @@ class Trained:
         model: in eval mode.
         epochs: after which epoch it was taken.
         reached: whether it met the goal; None where none was set.
-        history: the mean loss and the accuracy in eval mode, at each evaluated epoch.
+        history: at each evaluated epoch, the mean loss and the accuracy in eval mode, on
+            the first EVALUATED samples.
     """
 
     model: nn.Module
@@ -68,6 +70,10 @@ def train_alone(
 ) -> Trained:
     """Minimize the mean cross-entropy until the goal is met, or to the last epoch.
 
+    It also ends where the loss is no number any more. Nothing inside of an epoch waits for
+    a GPU, and the goal is looked at on the first EVALUATED samples, then on all of them
+    where those meet it.
+
     Args:
         build: makes the network with torch's own random state, which the seed sets here
             and which dropout goes on from: call it where that state is put back.
@@ -75,7 +81,7 @@ def train_alone(
         targets: the classes.
         descent: how.
         seed: of the weights, the order of the data and dropout.
-        goal: looked at on all data, in eval mode.
+        goal: looked at in eval mode; it is met where the first samples and all meet it.
         every: evaluate after every so many epochs, and after the last.
     """
     torch.manual_seed(seed)
@@ -85,6 +91,7 @@ def train_alone(
     optimizer = _optimizer(model, descent)
     order = generator(seed)
     history: list[dict[str, Any]] = []
+    first = inputs[:EVALUATED], targets[:EVALUATED]
     for epoch in itertools.count(1):
         rate = descent.rate
         if descent.halved_every:
@@ -102,10 +109,14 @@ def train_alone(
         last = epoch >= descent.epochs
         if epoch % every and not last:
             continue
-        loss, accuracy = evaluate_alone(model, inputs, targets)
+        loss, accuracy = evaluate_alone(model, *first)
         history.append({"epoch": epoch, "loss": loss, "accuracy": accuracy})
-        met = goal is not None and accuracy >= goal.accuracy and loss < goal.loss
-        if met or last:
+        met = (
+            goal is not None
+            and goal.met(loss, accuracy)
+            and goal.met(*evaluate_alone(model, inputs, targets))
+        )
+        if met or last or math.isnan(loss):
             reached = None if goal is None else met
             return Trained(model.eval(), epoch, reached, history)
     raise AssertionError("there is no end to counting")

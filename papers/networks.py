@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -43,14 +44,16 @@ def alexnet(shape: dict[str, Any]) -> nn.Sequential:
     """Convolutions with overlapping 3 x 3 max pooling of stride 2, then linear layers.
 
     Args:
-        shape: inputs (channels of an image), size, channels and kernels of the
-            convolutions, which do not pad, and the widths of what follows.
+        shape: inputs (channels of an image), size, channels and kernels (odd) of the
+            convolutions, and the widths of what follows. Convolutions pad so that the
+            resolution stays, and pooling halves it, rounded up.
     """
     modules: list[nn.Module] = []
     size, before = shape["size"], shape["inputs"]
     for channels, kernel in zip(shape["channels"], shape["kernels"], strict=True):
-        modules += [nn.Conv2d(before, channels, kernel), nn.ReLU(), nn.MaxPool2d(3, 2)]
-        size, before = (size - kernel + 1 - 3) // 2 + 1, channels
+        modules += [nn.Conv2d(before, channels, kernel, padding=kernel // 2), nn.ReLU()]
+        modules.append(nn.MaxPool2d(3, 2, padding=1))
+        size, before = (size + 1) // 2, channels
     flat = before * size**2
     return nn.Sequential(
         *modules, nn.Flatten(), *_linear([flat, *shape["widths"]], bias=True)
@@ -62,8 +65,9 @@ def vgg(shape: dict[str, Any]) -> nn.Sequential:
 
     Args:
         shape: inputs (channels of an image), blocks (the channels of every convolution),
-            widths of the linear layers after the last block, which leaves one position,
-            and dropout, the share in front of all linear layers but the last.
+            widths of the linear layers after the last block, which leaves one position;
+            dropout, the share behind all linear layers but the last; and deviation, that
+            of the initial linear weights, or None for He's: √(2 / inputs).
     """
     modules: list[nn.Module] = []
     before = shape["inputs"]
@@ -71,13 +75,19 @@ def vgg(shape: dict[str, Any]) -> nn.Sequential:
         for channels in block:
             convolution = nn.Conv2d(before, channels, 3, padding=1)
             nn.init.kaiming_normal_(convolution.weight, mode="fan_out")
-            nn.init.zeros_(convolution.get_parameter("bias"))
             modules += [convolution, nn.ReLU()]
             before = channels
         modules.append(nn.MaxPool2d(2))
     modules.append(nn.Flatten())
     *hidden, classes = shape["widths"]
     for width in hidden:
-        modules += [nn.Dropout(shape["dropout"]), nn.Linear(before, width), nn.ReLU()]
+        modules += [nn.Linear(before, width), nn.ReLU(), nn.Dropout(shape["dropout"])]
         before = width
-    return nn.Sequential(*modules, nn.Linear(before, classes))
+    modules.append(nn.Linear(before, classes))
+    for module in modules:
+        if isinstance(module, nn.Linear):
+            deviation = shape["deviation"] or math.sqrt(2 / module.in_features)
+            nn.init.normal_(module.weight, std=deviation)
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            nn.init.zeros_(module.get_parameter("bias"))
+    return nn.Sequential(*modules)

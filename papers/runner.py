@@ -182,22 +182,26 @@ def _result(run: Run, own: Context) -> tuple[dict[str, Any], dict[str, Any]]:
     if "data" in run.needs:
         check_data(own, run.data)
     start = time.perf_counter()
-    with _apart(own.device):
+    with _apart(own.device, run.repeats):
         result = run.compute(own, store.plain(run.settings))
     seconds = round(time.perf_counter() - start, 3)
     return result, {**result.pop("times", {}), "seconds": seconds}
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
-    """The same answer each time, and nothing done to torch's globals reaches the next."""
+def _apart(device: torch.device, repeats: bool) -> Iterator[None]:
+    """Nothing done to torch's globals reaches the next run, and the same answer each time.
+
+    But for a run on a GPU that does not claim to repeat: there it would only cost time.
+    """
     # cuBLAS reads it when the first product is made on the GPU.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     mode, dtype = torch.get_deterministic_debug_mode(), torch.get_default_dtype()
     gpus = [torch.cuda.current_device()] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
         try:
-            torch.set_deterministic_debug_mode("warn")
+            if repeats or device.type == "cpu":
+                torch.set_deterministic_debug_mode("warn")
             yield
         finally:
             torch.set_deterministic_debug_mode(mode)

@@ -40,6 +40,10 @@ class Goal:
     accuracy: float
     loss: float
 
+    def met(self, loss: float, accuracy: float) -> bool:
+        """Whether a network with this loss and accuracy is trained."""
+        return accuracy >= self.accuracy and loss < self.loss
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -127,7 +131,7 @@ def train(
         losses, accuracies = evaluate(model, parameters, inputs, targets)
         history.append({"epoch": epoch, "loss": losses, "accuracy": accuracies})
         for index, (loss, accuracy) in enumerate(zip(losses, accuracies, strict=True)):
-            met = goal and accuracy >= goal.accuracy and loss < goal.loss
+            met = goal is not None and goal.met(loss, accuracy)
             if not taken_after[index] and met:
                 _take(taken, parameters, index)
                 taken_after[index] = epoch

@@ -11,10 +11,12 @@ from torch import nn
 
 from flatgauge.errors import OptionError
 from flatgauge.vectors import generator
+from papers import alone
 from papers.alone import Descent, evaluate_alone, train_alone
 from papers.experiment import Context
 from papers.networks import alexnet, vgg
 from papers.rangamani2019 import cifar
+from papers.rangamani2019.lines import NORMALIZATIONS
 from papers.store import plain
 from papers.training import Goal
 
@@ -71,6 +73,36 @@ def test_it_ends_at_the_goal():
     assert (never.reached, never.epochs) == (False, 4)
 
 
+def test_the_goal_is_looked_at_on_all_samples(monkeypatch):
+    monkeypatch.setattr(alone, "EVALUATED", 8)
+    inputs, targets = some_data()
+    random_targets = torch.randint(0, 3, (22,), generator=generator(1))
+    random_targets[:8] = targets[:8]
+    descent = Descent("adam", 0.02, epochs=300, batch_size=8)
+    with torch.random.fork_rng():
+        trained = train_alone(
+            build, inputs, random_targets, descent, seed=0, goal=Goal(0.0, 0.6)
+        )
+    *before, last = (entry["loss"] for entry in trained.history)
+    assert trained.reached
+    assert evaluate_alone(trained.model, inputs, random_targets)[0] < 0.6
+    # The first samples alone would have met it earlier.
+    assert last < 0.6
+    assert min(before) < 0.6
+
+
+def test_it_ends_where_the_loss_is_no_number():
+    def lost() -> nn.Module:
+        model = build()
+        nn.init.constant_(model[0].weight, math.nan)
+        return model
+
+    with torch.random.fork_rng():
+        trained = train_alone(lost, *some_data(), DESCENT, seed=0)
+    assert trained.epochs == 1
+    assert math.isnan(trained.history[-1]["loss"])
+
+
 def test_other_descents_are_refused():
     with pytest.raises(OptionError, match="'newton' is not known: use sgd or adam"):
         train_alone(build, *some_data(), Descent("newton", 0.1, 1, 8), seed=0)
@@ -80,9 +112,24 @@ def test_shapes():
     pixels = torch.zeros(2, 3, 32, 32)
     net, deep = alexnet(cifar.ALEXNET), vgg(cifar.VGG16)
     assert net(pixels).shape == deep(pixels).shape == (2, 10)
-    assert [m.in_features for m in net if isinstance(m, nn.Linear)] == [1024, 384, 192]
+    assert [m.in_features for m in net if isinstance(m, nn.Linear)] == [4096, 384, 192]
     assert sum(isinstance(m, nn.Conv2d) for m in deep) == 13
-    assert sum(isinstance(m, nn.Dropout) for m in deep) == 2
+    assert [m.p for m in deep if isinstance(m, nn.Dropout)] == [0.5, 0.5]
+    widths = [m.out_features for m in deep if isinstance(m, nn.Linear)]
+    assert widths == [512, 240, 10]
+
+
+def test_initial_weights_of_the_deep_network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        authors, clean = (
+            vgg(cifar.VGG16 | change) for change in ({}, cifar.CLEAN["vgg16"])
+        )
+    for net, deviation in ((authors, 0.01), (clean, math.sqrt(2 / 512))):
+        first = next(m for m in net if isinstance(m, nn.Linear))
+        assert float(first.weight.detach().std()) == pytest.approx(deviation, rel=0.02)
+        assert not any(m.bias.any() for m in net if hasattr(m, "bias"))
+    assert not any(m.p for m in clean if isinstance(m, nn.Dropout))
 
 
 @pytest.mark.parametrize("network", cifar.SHAPES)
@@ -94,9 +141,27 @@ def test_a_run_trains_and_measures(network):
     with torch.random.fork_rng():
         found = run.compute(Context(True, None, torch.device("cpu")), plain(settings))
     (one,) = found["networks"]
+    assert one["lines"]["axis"][10] == 0
+    for normalize in NORMALIZATIONS:
+        lines = one["lines"][normalize]
+        assert [len(line) for line in lines] == [21] * 5
+        assert len({tuple(line) for line in lines}) == 5
+        for line in lines:
+            assert line[10] == lines[0][10] < min(line[0], line[20])
     norm = one["measures"]["riemannian-spectral-norm[metric=layer]"]["value"]
     assert one["stored_by_authors"] == norm / (2 + 2 * one["measured_loss"])
     assert one["epochs"] == 1
+
+
+def test_a_network_that_was_lost_is_stored_as_it_is():
+    runs = {run.name: run for run in cifar.runs(quick=True)}
+    settings = plain(runs[cifar.name_of("authors", "alexnet", 32, 0)].settings)
+    settings["descent"]["rate"] = 1e30
+    with torch.random.fork_rng():
+        found = cifar.compute(Context(True, None, torch.device("cpu")), settings)
+    (one,) = plain(found["networks"])
+    assert one["train_loss"] is None
+    assert one["measures"] == {}
 
 
 def test_pixels_are_as_the_protocol_says():
