@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from support.cases import CASES, assert_close, random_vector
@@ -9,6 +11,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature import joining
+from flatgauge.curvature.routes import kept_cuda_graph
 from flatgauge.curvature.routes.channels_last import ChannelsLast
 from flatgauge.curvature.routes.double_backward import DoubleBackward
 from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
@@ -21,6 +24,12 @@ pytestmark = pytest.mark.gpu
 def batches_stay_apart(monkeypatch):
     """Several recordings at a time are what is looked at here."""
     monkeypatch.setattr(joining, "ENOUGH", 0)
+
+
+@pytest.fixture
+def launches_show(monkeypatch):
+    """Whatever else computes on the GPU meanwhile."""
+    monkeypatch.setattr(kept_cuda_graph, "BUSY", math.inf)
 
 
 class Same(torch.autograd.Function):
@@ -75,6 +84,7 @@ def test_recordings_do_not_outlive_their_batch_or_point():
             assert_close(fg.Hessian(here, route) @ vector, truth, 1e-9)
 
 
+@pytest.mark.usefixtures("launches_show")
 @pytest.mark.parametrize("matrix", [fg.Hessian, fg.GaussNewton])
 @pytest.mark.parametrize("case", ["mlp", "lenet", "gpt"])
 def test_small_networks_are_recorded_at_once(case, matrix):
@@ -126,6 +136,7 @@ def test_one_operator_may_go_while_another_lives():
         assert_close(kept @ vectors[0], truth, 1e-9)
 
 
+@pytest.mark.usefixtures("launches_show")
 def test_every_batch_is_recorded_while_products_are_running():
     x, y = CASES["mlp"].data(12)
     batches = [(x[:4], y[:4]), (x[4:8], y[4:8]), (x[8:], y[8:])]
