@@ -29,10 +29,11 @@ HEADS = {
 WHAT = """\
 Networks are trained on labels of which a share, from 0 to 1 in steps of 0.1, was drawn anew
 from all classes, with Adam (learning rate 1e-3, batches of 128) and no regularization, until
-99 % of the training labels are fitted or {epochs} epochs are over (200 for WRN-16-4). The
-paper trains for 50 to 200 epochs whatever the accuracy. The accuracy gap is the accuracy on
-the training labels less that on the test part. Every number is of the first 10,000 training
-images with the labels that the network was trained on, with exact diagonals; the loss is the
+99 % of the training labels are fitted or all epochs are over ({epochs}, and 200 for
+WRN-16-4). The paper trains for 50 to 200 epochs whatever the accuracy. The accuracy gap is
+the accuracy on the training labels less that on the test part. Every number is of the first
+10,000 training images with the labels that the network was trained on, with exact
+diagonals; the loss is the
 cross-entropy, and the normalized one for sharpnesses without `surrogate=objective`.
 """
 COLOURS = """\
@@ -49,7 +50,10 @@ measure sees beyond that share.
 
 def random_labels(results: Results) -> str:
     """All that is known of the pairs that were trained, at least in part."""
-    parts = [WHAT.format(epochs=max(pair["epochs"] for pair in PAIRS.values()))]
+    epochs = ", ".join(
+        f"{one['epochs']} for {TITLES[pair]}" for pair, one in PAIRS.items()
+    )
+    parts = [WHAT.format(epochs=epochs)]
     trained = dict(pairs(results))
     for pair, title in TITLES.items():
         if pair not in trained:

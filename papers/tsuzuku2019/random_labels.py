@@ -38,12 +38,12 @@ PAIRS: dict[str, dict[str, Any]] = {
     "mnist-lenet": {
         "data": "mnist",
         "network": {**LENET, "inputs": 1, "size": 28},
-        "epochs": 150,
+        "epochs": 100,
     },
     "cifar10-lenet": {
         "data": "cifar10",
         "network": {**LENET, "inputs": 3, "size": 32},
-        "epochs": 150,
+        "epochs": 100,
     },
 }
 SMALL = {
@@ -82,7 +82,7 @@ CLIMB = {"tol": 0.01, "restarts": 0}
 OPTIONS = {
     "epsilon-sharpness": CLIMB,
     "riemannian-sharpness": CLIMB,
-    "volume-flatness": {"directions": 20},
+    "volume-flatness": {"directions": 10},
     "pac-bayes-bound": {"samples": 100},
 }
 # Costly measures are taken of every third network: each seed begins at another ratio.
