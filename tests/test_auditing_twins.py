@@ -11,10 +11,10 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import flatgauge as fg
 from flatgauge import auditing
-from flatgauge.curvature.output_layer import output_scaling
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.judging import Case, judge
 from flatgauge.measures import registry
+from flatgauge.output_layer import output_scaling
+from flatgauge.own_precision import own_precision
 
 SHARPNESS = ("matrix-normalized-sharpness", "normalized-sharpness")
 CLASSES = 3

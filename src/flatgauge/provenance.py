@@ -8,10 +8,10 @@ from itertools import groupby
 
 import torch
 
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.fingerprints import data_fingerprint, parameters_fingerprint
 from flatgauge.measurements import Provenance
 from flatgauge.objective import Objective
+from flatgauge.own_precision import own_precision
 from flatgauge.vectors import size
 from flatgauge.version import __version__
 

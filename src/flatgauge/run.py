@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.deadline import OutOfTime
 from flatgauge.durations import budget_seconds
 from flatgauge.errors import (
@@ -24,6 +23,7 @@ from flatgauge.errors import (
 from flatgauge.measures.registry import MeasureInfo, Outcome, catalogue
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.objective import Objective
+from flatgauge.own_precision import own_precision
 from flatgauge.progress import Progress
 from flatgauge.provenance import provenance_of
 from flatgauge.requests import PlannedMeasure, asked_for, check_names, planned

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from flatgauge.curvature.output_layer import output_layer, output_scaling
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.errors import FlatgaugeError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.output_changes import change_beside, output_change
+from flatgauge.output_layer import output_layer, output_scaling
+from flatgauge.own_precision import own_precision
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.symmetry.discover import program_of
 from flatgauge.symmetry.heads import head_matrices

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.objective import Objective
+from flatgauge.own_precision import own_precision
 from flatgauge.vectors import Params, add, norm
 
 # The relative distance of two products in float64 that is rounding: deep networks leave

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.diagonal_methods import (
     basis_diagonal,
     exact_diagonal,
@@ -22,6 +21,7 @@ from flatgauge.errors import ModelError, OptionError
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
+from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.results import Status
 from flatgauge.shards import cut
 from flatgauge.vectors import Params, map_tensors, size

@@ -16,10 +16,10 @@ from torch import Tensor
 from flatgauge import deadline
 from flatgauge.curvature.agreement import is_same_product
 from flatgauge.curvature.operator import Product
-from flatgauge.curvature.own_precision import coarsest
 from flatgauge.data import Batch
 from flatgauge.kernels.composed import Composed
 from flatgauge.objective import Objective
+from flatgauge.own_precision import coarsest
 from flatgauge.vectors import (
     Params,
     gaussian,

@@ -22,7 +22,6 @@ from flatgauge.curvature.agreement import working_rounding
 from flatgauge.curvature.gradient_graph import GradientGraph
 from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Product, SymmetricOperator, rounding_of
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.curvature.samples import sample_length, take_samples
@@ -37,6 +36,7 @@ from flatgauge.memory import (
     memory_budget,
 )
 from flatgauge.objective import Objective
+from flatgauge.own_precision import own_precision
 from flatgauge.vectors import (
     Params,
     add_into,

@@ -21,7 +21,6 @@ from flatgauge.curvature.diagonal import (
 from flatgauge.curvature.diagonal_methods import block_traces
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import SymmetricOperator
-from flatgauge.curvature.output_layer import output_layer
 from flatgauge.deadline import OutOfTime
 from flatgauge.draws import while_time_lasts
 from flatgauge.errors import OptionError
@@ -33,6 +32,7 @@ from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
 from flatgauge.memo import Facts, once
 from flatgauge.objective import Objective
+from flatgauge.output_layer import output_layer
 from flatgauge.results import Status
 from flatgauge.shards import cut, number
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue

@@ -7,11 +7,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.affine import is_affine_in_each_tensor
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes.route import Route
 from flatgauge.data import Batch
 from flatgauge.objective import Objective
+from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.vectors import Params, add, gradient_of, zeros_like
 
 # Balance truncation (step²) against rounding (eps/step).

@@ -7,11 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from flatgauge.curvature.own_precision import own_precision
 from flatgauge.data import Batch
 from flatgauge.losses import RowLoss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
+from flatgauge.own_precision import own_precision
 from flatgauge.vectors import generator
 
 # A tensor and one of its dimensions.

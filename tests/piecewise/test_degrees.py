@@ -9,8 +9,8 @@ from support.cases import mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.affine import is_affine_in_each_tensor
-from flatgauge.curvature.degrees import DegreeWatcher
+from flatgauge.piecewise.affine import is_affine_in_each_tensor
+from flatgauge.piecewise.degrees import DegreeWatcher
 
 W = torch.tensor([[1.0, -2.0], [3.0, 4.0]], dtype=torch.float64)
 V = torch.tensor([[0.5, 1.0], [-1.0, 2.0]], dtype=torch.float64)

@@ -12,17 +12,17 @@ from functools import partial
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
-from flatgauge.curvature.degrees import DegreeWatcher
-from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.data import Batch, few_samples
 from flatgauge.memo import once_per_network
 from flatgauge.objective import Objective
+from flatgauge.piecewise.degrees import DegreeWatcher
 from flatgauge.vectors import (
     Params,
     check_twice_differentiable,
     derivative_errors,
     gaussian,
     generator,
+    gradient_of,
     graph_nodes,
 )
 
@@ -85,13 +85,12 @@ def _is_straight(objective: Objective, batch: Batch) -> bool:
     random = generator(0)
     weights = gaussian({"u": outputs.detach()}, random)["u"]
     directions = gaussian(point, random)
-    slopes = pulled_back(outputs, point, weights, create_graph=True)
+    slopes = gradient_of((outputs * weights).sum(), point, create_graph=True)
     check_twice_differentiable(slopes.values())
     for name in _of_every_kind(point):
-        slope, tensor = slopes[name], {name: point[name]}
-        if not slope.requires_grad:
-            continue
-        if bool(pulled_back(slope, tensor, directions[name])[name].any()):
+        along = (slopes[name] * directions[name]).sum()
+        own = gradient_of(along, {name: point[name]}, keep_graph=True)
+        if bool(own[name].any()):
             return False
     return True
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.output_layer import output_layer
+from flatgauge.output_layer import output_layer
 
 
 class Heads(nn.Module):

@@ -6,8 +6,8 @@ from support.cases import CASES, mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.affine import few_samples, is_affine_in_each_tensor
 from flatgauge.data import Batch
+from flatgauge.piecewise.affine import few_samples, is_affine_in_each_tensor
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(6) % 3

@@ -1,0 +1,1 @@
+"""Whether a network is piecewise affine in its parameters."""
