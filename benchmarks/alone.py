@@ -22,7 +22,7 @@ from benchmarks import peers
 from benchmarks.meter import Meter
 from benchmarks.networks import NETWORKS, Batch, Network, of_width
 from benchmarks.timing import free, interleaved, once, ratios
-from flatgauge.curvature.diagonal_methods import exact_diagonal
+from flatgauge.diagonals.exact import exact_diagonal
 from flatgauge.vectors import gaussian, generator, ravel
 
 GRADIENT = "gradient"

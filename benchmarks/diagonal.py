@@ -13,8 +13,8 @@ from benchmarks import peers
 from benchmarks.contestants import answers, build_all
 from benchmarks.networks import Batch, Network
 from benchmarks.timing import free, interleaved, once, ratios
-from flatgauge.curvature.diagonal_methods import exact_diagonal
-from flatgauge.curvature.per_sample import samples_stand_alone
+from flatgauge.diagonals.exact import exact_diagonal
+from flatgauge.diagonals.per_sample import samples_stand_alone
 from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.vectors import ravel
 

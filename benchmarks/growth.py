@@ -8,8 +8,9 @@ import flatgauge as fg
 from benchmarks.alone import Settings, run_alone
 from benchmarks.networks import of_classes
 from benchmarks.timing import interleaved, ratios
-from flatgauge.curvature.diagonal import choose_method
-from flatgauge.curvature.diagonal_methods import exact_diagonal, probe_diagonal
+from flatgauge.diagonals.diagonal import choose_method
+from flatgauge.diagonals.exact import exact_diagonal
+from flatgauge.diagonals.output_probes import probe_diagonal
 
 # So that there are several batches at every number of samples, also where small ones
 # are joined, and that the fixed cost of a product does not show.

@@ -14,7 +14,7 @@ from benchmarks import peers
 from benchmarks.contestants import build_all, in_words
 from benchmarks.networks import Batch, Network
 from benchmarks.timing import once, ratios
-from flatgauge.curvature.diagonal_methods import exact_diagonal
+from flatgauge.diagonals.exact import exact_diagonal
 from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.vectors import ravel
 

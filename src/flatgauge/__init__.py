@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from flatgauge.checkpoint_series import series as series
     from flatgauge.comparison import Comparison as Comparison
     from flatgauge.comparison import compare as compare
-    from flatgauge.curvature.diagonal import Diagonal as Diagonal
-    from flatgauge.curvature.diagonal import (
-        gauss_newton_diagonal as gauss_newton_diagonal,
-    )
-    from flatgauge.curvature.diagonal import hessian_diagonal as hessian_diagonal
     from flatgauge.curvature.fisher import Fisher as Fisher
     from flatgauge.curvature.hessian import GaussNewton as GaussNewton
     from flatgauge.curvature.hessian import Hessian as Hessian
+    from flatgauge.diagonals.diagonal import Diagonal as Diagonal
+    from flatgauge.diagonals.diagonal import (
+        gauss_newton_diagonal as gauss_newton_diagonal,
+    )
+    from flatgauge.diagonals.diagonal import hessian_diagonal as hessian_diagonal
     from flatgauge.landscapes import Landscape as Landscape
     from flatgauge.landscapes import Landscapes as Landscapes
     from flatgauge.landscapes import landscape as landscape
@@ -53,9 +53,9 @@ _HOMES = {
     "adversary": ("flattest", "sharpen"),
     "auditing": ("Audit", "audit"),
     "comparison": ("Comparison", "compare"),
-    "curvature.diagonal": ("Diagonal", "gauss_newton_diagonal", "hessian_diagonal"),
     "curvature.fisher": ("Fisher",),
     "curvature.hessian": ("GaussNewton", "Hessian"),
+    "diagonals.diagonal": ("Diagonal", "gauss_newton_diagonal", "hessian_diagonal"),
     "landscapes": ("Landscape", "Landscapes", "landscape"),
     "measures.registry": ("MeasureInfo", "list_measures"),
     "objective": ("Objective",),

@@ -10,8 +10,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from flatgauge.curvature.diagonal import hessian_diagonal
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.diagonals.diagonal import hessian_diagonal
 from flatgauge.errors import OptionError, SymmetryError
 from flatgauge.objective import Objective
 from flatgauge.output_changes import output_change

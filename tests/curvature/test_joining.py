@@ -9,10 +9,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import flatgauge as fg
 from flatgauge import data as data_module
-from flatgauge.curvature import diagonal, joining, plan
+from flatgauge.curvature import joining, plan
 from flatgauge.curvature.joining import joined
 from flatgauge.curvature.routes import ROUTES
 from flatgauge.data import map_batch
+from flatgauge.diagonals import diagonal
 from flatgauge.memory import SavedBytes
 
 X, Y = CASES["mlp"].data(50)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import diagonal
+from flatgauge.diagonals import diagonal
 from flatgauge.measures.traces import Traces
 
 NAME = "matrix-normalized-sharpness"

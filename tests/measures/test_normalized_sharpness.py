@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import diagonal
+from flatgauge.diagonals import diagonal
 from flatgauge.measures import normalized_sharpness
 
 NAME = "normalized-sharpness"

@@ -21,7 +21,7 @@ import flatgauge as fg
 import flatgauge.objective
 import flatgauge.ranks
 from flatgauge import vectors
-from flatgauge.curvature.diagonal_methods import probe_diagonal
+from flatgauge.diagonals.output_probes import probe_diagonal
 from flatgauge.ranks import ranks_of
 from flatgauge.shards import joined
 

@@ -8,8 +8,8 @@ from functools import reduce
 
 import torch
 
-from flatgauge.curvature.diagonal import Diagonal
 from flatgauge.deadline import OutOfTime
+from flatgauge.diagonals.diagonal import Diagonal
 from flatgauge.results import Status
 from flatgauge.shards import cut
 from flatgauge.solvers.student import standard_error

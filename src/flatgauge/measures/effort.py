@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flatgauge import deadline
-from flatgauge.curvature.diagonal import backward_passes
-from flatgauge.curvature.per_row import rows_apart
+from flatgauge.diagonals.diagonal import backward_passes
+from flatgauge.diagonals.per_row import rows_apart
 from flatgauge.measures.registry import Gradients
 from flatgauge.measures.workbench import (
     EXACT_METHODS,

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
 from flatgauge.curvature.operator import rounding_of
-from flatgauge.curvature.per_row import (
+from flatgauge.data import Batch, cut_length
+from flatgauge.diagonals.per_row import (
     rows_apart,
     signed_row_sums,
     squared_row_gradients,
 )
-from flatgauge.curvature.per_sample import SquaredGradients
-from flatgauge.curvature.shares import Pull, by_slot
-from flatgauge.data import Batch, cut_length
+from flatgauge.diagonals.per_sample import SquaredGradients
+from flatgauge.diagonals.shares import Pull, by_slot
 from flatgauge.losses import value_loss
 from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.measures import effort

@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 
-from flatgauge.curvature.diagonal import (
+from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.deadline import OutOfTime
+from flatgauge.diagonals.diagonal import (
     Diagonal,
     can_be_exact,
     choose_gauss_newton_method,
@@ -18,10 +21,7 @@ from flatgauge.curvature.diagonal import (
     hutchinson_diagonals,
     output_layout,
 )
-from flatgauge.curvature.diagonal_methods import block_traces
-from flatgauge.curvature.hessian import Hessian
-from flatgauge.curvature.operator import SymmetricOperator
-from flatgauge.deadline import OutOfTime
+from flatgauge.diagonals.hutchinson import block_traces
 from flatgauge.draws import while_time_lasts
 from flatgauge.errors import OptionError
 from flatgauge.geometry.connection import LeviCivita

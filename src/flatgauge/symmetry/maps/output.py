@@ -1,7 +1,7 @@
 """Maps of the layer that makes the outputs: shifting, centring and scaling them.
 
 The layer is given by its `Axes`: a chain's last one by `axes_of`, that of any network by
-`curvature.output_layer`. A shift of all outputs changes no softmax; a scale changes no
+`output_layer.py`. A shift of all outputs changes no softmax; a scale changes no
 argmax.
 """
 

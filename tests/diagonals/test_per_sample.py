@@ -9,12 +9,12 @@ from support.cases import CASES, assert_close, lenet, mlp
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.per_sample import (
+from flatgauge.diagonals.per_sample import (
     SquaredGradients,
     Trials,
     samples_stand_alone,
 )
-from flatgauge.curvature.shares import Pull, by_slot
+from flatgauge.diagonals.shares import Pull, by_slot
 from flatgauge.errors import LossError, ModelError, NonFiniteError
 from flatgauge.losses.loss import Rows
 from flatgauge.vectors import zeros_like

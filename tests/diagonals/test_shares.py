@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from flatgauge.curvature.shares import by_slot, stacked_slopes
+from flatgauge.diagonals.shares import by_slot, stacked_slopes
 from flatgauge.losses.loss import Rows
 
 

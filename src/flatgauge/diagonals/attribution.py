@@ -21,7 +21,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from flatgauge.curvature.agreement import is_near, working_rounding
-from flatgauge.curvature.taps import TAPPED, Call, Tap
+from flatgauge.diagonals.taps import TAPPED
+from flatgauge.diagonals.taps.tap import Call, Tap
 from flatgauge.losses.loss import Rows
 from flatgauge.nested import tensors_in
 from flatgauge.noise import standard_normal

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.agreement import is_near, working_rounding
-from flatgauge.curvature.attribution import TapWatcher, attribute
 from flatgauge.curvature.jacobian import pulled_back
 from flatgauge.curvature.samples import sample_length, take_samples
-from flatgauge.curvature.taps import Tap, most_entries
 from flatgauge.data import Batch
+from flatgauge.diagonals.attribution import TapWatcher, attribute
+from flatgauge.diagonals.taps.tap import Tap, most_entries
 from flatgauge.errors import ModelError
 from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.objective import Objective

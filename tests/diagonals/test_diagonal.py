@@ -15,7 +15,7 @@ from support.dense import dense_diagonal, dense_gauss_newton
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import taps
+from flatgauge.diagonals.taps import tap
 from flatgauge.errors import LossError, ModelError, OptionError
 from flatgauge.vectors import ravel
 
@@ -115,7 +115,7 @@ def test_segmentation(loss):
 def test_small_chunks_change_nothing(name, monkeypatch):
     objective = fg.Objective(build(AFFINE[name]), data())
     whole = fg.hessian_diagonal(objective, "exact").values
-    monkeypatch.setattr(taps, "CHUNK", 1)
+    monkeypatch.setattr(tap, "CHUNK", 1)
     assert_close(fg.hessian_diagonal(objective, "exact").values, whole, 1e-14)
 
 

@@ -1,6 +1,6 @@
 """Sums of squared per-sample gradients, for any model.
 
-Operations that are understood (`taps.py`) give their share from inputs and slopes, on
+Operations that are understood (`taps/`) give their share from inputs and slopes, on
 every batch after a look at whether that explains all of its gradient (`attribution.py`).
 What it does not explain, and whatever does not agree with plain differentiation of a few
 single samples, is differentiated sample by sample.
@@ -21,7 +21,8 @@ from flatgauge.curvature.samples import (
     sample_length,
     take_samples,
 )
-from flatgauge.curvature.shares import (
+from flatgauge.data import Batch, map_batch
+from flatgauge.diagonals.shares import (
     COUPLED,
     Pull,
     Pulls,
@@ -29,7 +30,6 @@ from flatgauge.curvature.shares import (
     TappedShares,
     by_slot,
 )
-from flatgauge.data import Batch, map_batch
 from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import row_loss
 from flatgauge.losses.loss import Rows, ValueLoss

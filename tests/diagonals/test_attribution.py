@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature.per_sample import SquaredGradients
+from flatgauge.diagonals.per_sample import SquaredGradients
 
 SETTINGS = settings(max_examples=12, deadline=None, derandomize=True)
 

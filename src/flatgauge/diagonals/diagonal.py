@@ -6,17 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flatgauge.curvature.diagonal_methods import (
-    basis_diagonal,
-    exact_diagonal,
-    finite_difference_diagonal,
-    hutchinson,
-    probe_diagonal,
-)
 from flatgauge.curvature.hessian import Hessian
 from flatgauge.curvature.operator import rounding_of
-from flatgauge.curvature.per_sample import samples_stand_alone
 from flatgauge.deadline import OutOfTime
+from flatgauge.diagonals.exact import basis_diagonal, exact_diagonal
+from flatgauge.diagonals.finite_difference import finite_difference_diagonal
+from flatgauge.diagonals.hutchinson import hutchinson
+from flatgauge.diagonals.output_probes import probe_diagonal
+from flatgauge.diagonals.per_sample import samples_stand_alone
 from flatgauge.errors import ModelError, OptionError
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.memo import once

@@ -9,8 +9,8 @@ from support.clocks import Clock
 import flatgauge as fg
 from flatgauge import deadline
 from flatgauge.curvature import operator
-from flatgauge.curvature.diagonal import hutchinson_diagonals
-from flatgauge.curvature.diagonal_methods import block_traces
+from flatgauge.diagonals.diagonal import hutchinson_diagonals
+from flatgauge.diagonals.hutchinson import block_traces
 from flatgauge.measures.workbench import Workbench
 from flatgauge.vectors import add, norm
 

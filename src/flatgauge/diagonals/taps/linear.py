@@ -1,0 +1,67 @@
+"""Linear layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from flatgauge.diagonals.taps.tap import Call, Tap, chunks
+from flatgauge.vectors import Params
+
+
+@dataclass(frozen=True)
+class LinearTap(Tap):
+    """x Wᵀ + b over samples and positions; `transposed` for x W."""
+
+    input: Tensor
+    transposed: bool = False
+    squared: list[Tensor] = field(default_factory=list, init=False)
+
+    def add(self, slopes: Tensor, weights: Tensor) -> None:
+        """With one position per sample the pulls share x²: only their δ² are added."""
+        pulls, count = weights.shape[:2]
+        if slopes[0].numel() > count * slopes.shape[-1]:
+            super().add(slopes, weights)
+            return
+        d = slopes.reshape(pulls, count, 1, -1)
+        weighted = (d.square() * weights[..., None]).sum(0)
+        self.squared[:] = [self.squared[0] + weighted if self.squared else weighted]
+
+    def total(self) -> Params:
+        """(Σ_pulls δ²)ᵀ x² in one product, or what was added."""
+        if not self.squared:
+            return self.sums
+        weighted = self.squared[0]
+        found: Params = {}
+        if "bias" in self.names:
+            found[self.names["bias"]] = weighted.sum(0)
+        if "weight" in self.names:
+            x = self.input.reshape(weighted.shape[0], -1)
+            squares = weighted.permute(1, 2, 0) @ x.square()
+            found[self.names["weight"]] = squares.mT if self.transposed else squares
+        return found
+
+    def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
+        """Chunks of Σ_t δ_t x_tᵀ."""
+        count = weights.shape[0]
+        d = slope.reshape(count, -1, slope.shape[-1])
+        if role == "bias":
+            return weights.mT @ d.sum(1).square()
+        x = self.input.reshape(count, -1, self.input.shape[-1])
+        total = d.new_zeros(weights.shape[1], d.shape[2], x.shape[2])
+        for rows in chunks(count, d.shape[2] * x.shape[2], d.device):
+            gradients = d[rows].mT @ x[rows]
+            total += torch.einsum("nw,nab->wab", weights[rows], gradients.square_())
+        return total.mT if self.transposed else total
+
+
+def linear(call: Call, input, weight, bias=None) -> Tap | None:
+    """F.linear, for several samples."""
+    return LinearTap(*call, input.detach()) if input.ndim > 1 else None
+
+
+def addmm(call: Call, bias, input, weight) -> Tap | None:
+    """torch.addmm of a bias for each column."""
+    return LinearTap(*call, input.detach(), transposed=True) if bias.ndim == 1 else None

@@ -1,0 +1,70 @@
+"""One operation of a model: its output, the parameters that it used, and the sums so far."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from flatgauge.vectors import Params
+
+# Entries of per-sample gradients held at a time: few launches on a GPU, as far as its
+# memory goes; what stays in the cache of a CPU, so that squares are taken there.
+CHUNK = 2**22
+GPU_CHUNK = 2**28
+# Bytes of a GPU's memory for each entry, so that a chunk is a small part of it.
+BYTES_AN_ENTRY = 256
+
+
+class Call(NamedTuple):
+    """An operation's output in the graph, and its parameters by role ("weight", "bias")."""
+
+    output: GradientEdge
+    names: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Tap(ABC):
+    """One operation: its output, the parameters that it used, and the sums so far."""
+
+    output: GradientEdge
+    names: dict[str, str]
+    sums: Params = field(default_factory=dict, init=False)
+
+    @property
+    def entries(self) -> int:
+        """Numbers that are held for all samples while their pulls run."""
+        return 0
+
+    def add(self, slopes: Tensor, weights: Tensor) -> None:
+        """Add some pulls, which lead: a slope and weights for each sample."""
+        for slope, own in zip(slopes, weights, strict=True):
+            for role, name in self.names.items():
+                share, before = self.squares(role, slope, own), self.sums.get(name)
+                self.sums[name] = share if before is None else before + share
+
+    def total(self) -> Params:
+        """What all pulls added up to."""
+        return self.sums
+
+    @abstractmethod
+    def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
+        """Σ_n weights_nw (gradient of sample n)² for the parameter in a role, w leading."""
+
+
+def chunks(count: int, entries_each: int, device: torch.device) -> list[slice]:
+    """Slices of samples that keep the entries held at a time bounded."""
+    step = max(1, most_entries(device) // max(entries_each, 1))
+    return [slice(start, start + step) for start in range(0, count, step)]
+
+
+def most_entries(device: torch.device) -> int:
+    """The numbers that may be held at a time."""
+    if device.type != "cuda":
+        return CHUNK
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return min(GPU_CHUNK, memory // BYTES_AN_ENTRY)
