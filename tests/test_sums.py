@@ -20,6 +20,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "flatgauge"
 PLACES = {
     "readings.py",
     "objective.py",
+    "curvature/cutting.py",
     "curvature/joining.py",
     "curvature/plan.py",
     "curvature/products.py",

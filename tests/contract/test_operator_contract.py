@@ -7,6 +7,7 @@ import torch
 from support.cases import CASES, assert_close
 
 import flatgauge as fg
+from flatgauge.curvature.curvature_operator import CurvatureOperator
 from flatgauge.curvature.operator import (
     Block,
     Composed,
@@ -15,7 +16,6 @@ from flatgauge.curvature.operator import (
     Scaled,
     SymmetricOperator,
 )
-from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.errors import VectorError
 from flatgauge.vectors import add, dot, gaussian, generator, map_tensors, ravel, scale
 

@@ -10,10 +10,10 @@ from torch import nn
 import flatgauge as fg
 from flatgauge.curvature import many, products
 from flatgauge.curvature.dense import dense_hessian
-from flatgauge.curvature.gradient_graph import GradientGraph
 from flatgauge.curvature.many import ManyProducts
 from flatgauge.curvature.operator import Block
 from flatgauge.curvature.routes import ROUTES, double_backward
+from flatgauge.curvature.routes.double_backward import GradientGraph
 from flatgauge.vectors import gaussian, generator
 
 X, Y = torch.randn(7, 5).double(), torch.tensor([0, 1, 2, 0, 1, 2, 0])

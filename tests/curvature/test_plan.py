@@ -169,7 +169,7 @@ def test_it_is_made_once(monkeypatch):
         calls.append(given)
         return made(*given, **options)
 
-    monkeypatch.setattr("flatgauge.curvature.products.plan", noted)
+    monkeypatch.setattr("flatgauge.curvature.curvature_operator.plan", noted)
     hessian = fg.Hessian(CASES["mlp"].objective())
     for seed in range(3):
         _ = hessian @ random_vector(hessian.objective, seed)

@@ -11,7 +11,7 @@ from support.cases import CASES, assert_close, random_vector
 from torch import nn
 
 import flatgauge as fg
-from flatgauge.curvature import products as products_module
+from flatgauge.curvature import curvature_operator
 from flatgauge.curvature.plan import Plan
 from flatgauge.curvature.products import Products
 from flatgauge.curvature.routes.double_backward import DoubleBackward
@@ -105,7 +105,7 @@ def test_what_is_kept_is_given_up_where_others_have_no_room(
     plan = hessian.plan
     budget = 2**30 if enough else 0
     with monkeypatch.context() as patched:
-        patched.setattr(products_module, "memory_budget", lambda *_: budget)
+        patched.setattr(curvature_operator, "memory_budget", lambda *_: budget)
         hessian.make_room()
     assert len(route.alive) == (3 if enough else 0)
     for _ in range(2):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial, reduce
 
+from flatgauge.curvature.curvature_operator import CurvatureOperator
 from flatgauge.curvature.jacobian import sandwich
 from flatgauge.curvature.operator import Product
-from flatgauge.curvature.products import CurvatureOperator
 from flatgauge.curvature.routes import Route
 from flatgauge.curvature.samples import batch_generator
 from flatgauge.data import Batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatgauge.curvature.products import CurvatureOperator
+from flatgauge.curvature.curvature_operator import CurvatureOperator
 
 
 class Hessian(CurvatureOperator):

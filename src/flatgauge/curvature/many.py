@@ -6,7 +6,8 @@ import itertools
 import math
 import statistics
 import warnings
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +27,10 @@ from flatgauge.vectors import (
     generator,
     gradient_of,
     graph_nodes,
+    ravel,
     size,
     unit_columns,
+    unravel,
 )
 
 # Entries that one backward may write, for all vectors together: with more, what is written
@@ -40,6 +43,42 @@ A_CALL, BATCHED = 10_000.0, 3.0
 AGAIN = 16
 # The share of a graph that the upper triangle of a matrix goes through, on average.
 TRIANGLE = 0.6
+
+
+@dataclass(frozen=True, eq=False)
+class ManyAtOnce(ABC):
+    """v ↦ A_b v, for many vectors at once where that can be done.
+
+    Args:
+        point: θ, as leaves.
+        make: makes what does so, given what is true of one vector.
+    """
+
+    point: Params
+    make: Callable[[Product], ManyProducts | None] | None
+
+    @abstractmethod
+    def __call__(self, vector: Params) -> Params:
+        """A_b v for one vector."""
+
+    @cached_property
+    def at_once(self) -> ManyProducts | None:
+        """Made, and compared with this, when it is first asked for."""
+        return None if self.make is None else self.make(self)
+
+    def many(self, vectors: list[Params]) -> list[Params]:
+        """A_b v for vectors v of the same tensors."""
+        if self.at_once is None:
+            return [self(vector) for vector in vectors]
+        return unstacked(self.at_once(stacked(vectors), vectors[0]))
+
+    def matrix(self) -> Tensor:
+        """A_b itself."""
+        if self.at_once is not None:
+            return self.at_once.matrix()
+        columns = unit_columns(self.point, 0, size(self.point)).unbind(1)
+        images = [self(unravel(column, self.point)) for column in columns]
+        return torch.stack([ravel(image) for image in images], dim=1)
 
 
 @dataclass(frozen=True)
