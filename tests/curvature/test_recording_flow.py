@@ -72,10 +72,10 @@ def objective(monkeypatch):
     monkeypatch.setattr(recording, "_idle", {})
     monkeypatch.setattr(Graph, "captured", 0)
 
-    def noted(product, context, **options):
+    def noted(product, context):
         work = staticmethod(lambda: copy_into(context.image, product(context.vector)))
         monkeypatch.setattr(Graph, "work", work)
-        return record(product, context, **options)
+        return record(product, context)
 
     monkeypatch.setattr(kept_cuda_graph, "record", noted)
     return CASES["mlp"].objective()
@@ -123,7 +123,7 @@ def test_a_capture_that_fails_says_what_the_product_said(objective, monkeypatch)
 
     context = RecordingContext.of(objective)
     with pytest.raises(RuntimeError, match="not while it is captured"):
-        record(product, context, warmed=True)
+        record(product, context)
     assert Graph.captured == len(context.graphs) == 1
     with pytest.raises(RuntimeError, match="was invalidated"):
         record(lambda vector: vector, context)

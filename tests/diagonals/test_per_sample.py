@@ -73,8 +73,8 @@ def test_passes_that_share_a_backward_add_up_to_the_same(case):
         return by_slot(rows, columns, signs.expand(columns.shape[0], -1))
 
     alone = SquaredGradients(objective)
-    trials = replace(alone.trials, together=True)
-    together = SquaredGradients(objective, trials=trials)
+    together = SquaredGradients(objective)
+    together.trials = replace(alone.trials, together=True)
     for one, other in zip(together.parts(several), alone.parts(several), strict=True):
         assert_close(one, other, 1e-12)
 
@@ -119,7 +119,7 @@ def test_passes_share_a_backward_on_a_gpu_where_they_can():
     for model, together in ((plain, True), (lenet().double(), True), (own, False)):
         squares = SquaredGradients(fg.Objective(model, data, device="cuda"))
         assert squares.trials.together is together
-        assert squares.singly == set()
+        assert squares.trials.singly == set()
         right = SquaredGradients(fg.Objective(model, data)).mean(slopes)
         found = squares.mean(slopes)
         assert_close({n: t.cpu() for n, t in found.items()}, right, 1e-11)
@@ -129,7 +129,8 @@ def test_a_backward_that_asks_for_numbers_does_one_pass_at_a_time():
     model = nn.Sequential(mlp(4, 5, 3).double(), Doubling())
     x, y = CASES["mlp"].data()
     objective = fg.Objective(model, (x, y))
-    squares = SquaredGradients(objective, trials=Trials(together=True))
+    squares = SquaredGradients(objective)
+    squares.trials = Trials(together=True)
     found = squares.mean(slopes_twice)
     assert not squares.trials.together
     assert_close(found, {n: 2 * t for n, t in slowly(objective).items()}, 1e-11)
@@ -152,7 +153,7 @@ IN_PLACE = nn.Sequential(
 def test_plain_networks_need_no_gradients_of_single_samples(model):
     x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     objective = fg.Objective(model.double(), (x, torch.arange(6) % 3))
-    assert SquaredGradients(objective).singly == set()
+    assert SquaredGradients(objective).trials.singly == set()
 
 
 def test_a_head_of_zeros_hides_nothing():
@@ -167,7 +168,7 @@ def test_a_head_of_zeros_hides_nothing():
         nn.init.zeros_(parameter)
     x = torch.randn(5, 6, 4, generator=torch.Generator().manual_seed(0))
     objective = fg.Objective(model, (x.double(), torch.arange(5 * 6).reshape(5, 6) % 2))
-    assert set(SquaredGradients(objective).singly) == {"weight", "bias"}
+    assert set(SquaredGradients(objective).trials.singly) == {"weight", "bias"}
 
 
 def test_in_place_activations_that_are_silent_on_the_first_samples():
@@ -179,7 +180,7 @@ def test_in_place_activations_that_are_silent_on_the_first_samples():
     x = torch.tensor([[1.0, 2], [2, 1], [1, 1], [-1, 2], [2, -3], [-1, -1]]).double()
     objective = fg.Objective(model, (x, torch.arange(6) % 3))
     squares = SquaredGradients(objective)
-    assert squares.singly == set()
+    assert squares.trials.singly == set()
     assert_close(squares.mean(slopes), slowly(objective))
 
 

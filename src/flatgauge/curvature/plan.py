@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,25 +101,28 @@ def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
         budget: bytes that may be used.
     """
     right = ROUTES[truth]()
+    reason = _settled(objective, expect)
+    if not reason:
+        with suppress(torch.OutOfMemoryError, OutOfMemoryError):
+            return _sought(objective, right, expect, budget)
+        # Outside of the context, whose traceback holds on to what was computed.
+        empty_cache(objective.device)
+        reason = "the first batch does not fit, so that nothing was tried"
+    return Plan(objective, right, right, reason)
+
+
+def _settled(objective: Objective, expect: int) -> str:
+    """Why the truth is taken without a look at others; "" if they are worth one."""
     if torch.are_deterministic_algorithms_enabled():
         # What is fastest differs from run to run, and with it the last digits.
-        return Plan(objective, right, right, "deterministic algorithms were asked for")
+        return "deterministic algorithms were asked for"
     if objective.sharded:
-        return Plan(objective, right, right, "the only one for sharded parameters")
+        return "the only one for sharded parameters"
     if not pays(objective.device):
-        return Plan(objective, right, right, "nothing was found to be faster on a CPU")
+        return "nothing was found to be faster on a CPU"
     if not objective.batch_count:
-        return Plan(objective, right, right, "this process has no batches")
-    if expect < SOUGHT_FROM:
-        return Plan(objective, right, right, "for few products")
-    try:
-        return _sought(objective, right, expect, budget)
-    except (torch.OutOfMemoryError, OutOfMemoryError):
-        pass
-    # Outside of the handler, whose traceback holds on to what was computed.
-    empty_cache(objective.device)
-    reason = "the first batch does not fit, so that nothing was tried"
-    return Plan(objective, right, right, reason)
+        return "this process has no batches"
+    return "for few products" if expect < SOUGHT_FROM else ""
 
 
 def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Plan:

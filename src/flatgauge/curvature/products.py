@@ -160,9 +160,7 @@ class Products:
         return totals
 
     def _images(self, product: Product, vectors: list[Params]) -> list[Params]:
-        alike = all(one.keys() == vectors[0].keys() for one in vectors)
-        several = self._small and len(vectors) > 1 and alike
-        if several and isinstance(product, ManyAtOnce):
+        if self._small and len(vectors) > 1 and isinstance(product, ManyAtOnce):
             return product.many(vectors)
         return [product(vector) for vector in vectors]
 

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from flatgauge.curvature.agreement import is_near, working_rounding
 from flatgauge.diagonals.taps import TAPPED
-from flatgauge.diagonals.taps.tap import Call, Tap
+from flatgauge.diagonals.taps.tap import Tap
 from flatgauge.losses.loss import Rows
 from flatgauge.nested import tensors_in
 from flatgauge.noise import standard_normal
@@ -73,7 +73,7 @@ class TapWatcher(TorchFunctionMode):
         if func not in TAPPED or not output.requires_grad:
             return None
         try:
-            bound = inspect.signature(TAPPED[func]).bind(None, *args, **kwargs)
+            bound = inspect.signature(TAPPED[func]).bind(*args, **kwargs)
         except TypeError:
             return None
         names = {
@@ -83,8 +83,11 @@ class TapWatcher(TorchFunctionMode):
         }
         if not set(names) <= {"weight", "bias"}:
             return None
-        # Not the output itself: an in-place operation would move it on in the graph.
-        return TAPPED[func](Call(get_gradient_edge(output), names), *args, **kwargs)
+        tap = TAPPED[func](*args, **kwargs)
+        if tap is not None:
+            # Not the output itself: an in-place operation would move it on in the graph.
+            tap.output, tap.names = get_gradient_edge(output), names
+        return tap
 
 
 def attribute(

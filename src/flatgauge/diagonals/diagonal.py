@@ -20,8 +20,7 @@ from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.results import Status
-from flatgauge.shards import cut
-from flatgauge.vectors import Params, map_tensors, size
+from flatgauge.vectors import Params, dealt_like, map_tensors, size
 
 CLIPPED = (
     "Each entry is unbiased, but clipping negative entries inflates sums: use "
@@ -250,7 +249,7 @@ def _gauss_newton(
 def _cut(found: Diagonal, space: Params) -> Diagonal:
     """The same, sharded as a space is."""
     parts = [
-        None if one is None else {name: cut(one[name], space[name]) for name in space}
+        None if one is None else dealt_like(one, space)
         for one in (found.values, found.uncertainty, found.rounding)
     ]
     values, uncertainty, rounding = parts

@@ -16,8 +16,17 @@ from flatgauge.diagonals.per_sample import SquaredGradients
 from flatgauge.diagonals.shares import by_slot
 from flatgauge.losses import RowLoss, row_loss
 from flatgauge.objective import Objective
-from flatgauge.shards import added, cut, largest_entry, plain
-from flatgauge.vectors import Params, add, ravel, scale, size, unit_columns, unravel
+from flatgauge.shards import added, largest_entry, plain
+from flatgauge.vectors import (
+    Params,
+    add,
+    dealt_like,
+    ravel,
+    scale,
+    size,
+    unit_columns,
+    unravel,
+)
 
 # Basis vectors multiplied in one pass over the data.
 UNITS_TOGETHER = 64
@@ -76,8 +85,7 @@ def basis_diagonal(hessian: Hessian) -> Estimate:
     sizes = units_of.square().reciprocal() * largest
     if isinstance(hessian.objective.loss, RowLoss) and hessian.objective.fits_whole:
         terms = _term_sizes(hessian.objective.whole())
-        dealt = {name: cut(terms[name], tensor) for name, tensor in space.items()}
-        sizes = torch.maximum(sizes, ravel(dealt))
+        sizes = torch.maximum(sizes, ravel(dealt_like(terms, space)))
     rounding = ENTRY_ROUNDINGS * hessian.rounding * sizes
     return unravel(diagonal, space), unravel(rounding, space)
 

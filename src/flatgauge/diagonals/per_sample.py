@@ -81,7 +81,6 @@ class SquaredGradients:
         objective: model, data, loss and the point; the loss is a named one.
         loss: whose rows are meant, where it is not the objective's own.
         signed: whether pulls may have negative signs, which are summed apart.
-        trials: what is known of the model; found out once for each point if None.
     """
 
     def __init__(
@@ -90,19 +89,13 @@ class SquaredGradients:
         *,
         loss: ValueLoss | None = None,
         signed: bool = True,
-        trials: Trials | None = None,
     ):
         self.loss = loss or row_loss(objective.loss, "per-sample derivatives need")
         if objective.coupled:
             raise ModelError(COUPLED)
         self.objective = objective
         self.signed = signed
-        self.trials = trials or _trials(objective, self.loss)
-
-    @property
-    def singly(self) -> set[str]:
-        """The parameters to differentiate sample by sample, as far as is known."""
-        return self.trials.singly
+        self.trials = _trials(objective, self.loss)
 
     def mean(self, pulls: Pulls) -> Params:
         """The sum over all batches, divided by the number of rows."""
@@ -150,7 +143,7 @@ class SquaredGradients:
         if unproved:
             loudest = {found.loudest[name] for name in unproved}
             _try(self.objective, self.loss, _with_others(piece, loudest), self.trials)
-        shares = {n: s for n, s in found.shares.items() if n not in self.singly}
+        shares = {n: s for n, s in found.shares.items() if n not in self.trials.singly}
         left = found.used - shares.keys()
         if not left:
             return shares
@@ -163,10 +156,10 @@ class SquaredGradients:
         if self.trials.together:
             # An operation that was not met before may not take several pulls at a time.
             with suppress(RuntimeError):
-                found = self._shares().tapped(piece, pulls, self.singly)
+                found = self._shares().tapped(piece, pulls, self.trials.singly)
             self.trials.together = found is not None
         if found is None:
-            found = self._shares().tapped(piece, pulls, self.singly)
+            found = self._shares().tapped(piece, pulls, self.trials.singly)
         self.trials.entries = found.entries
         return found
 

@@ -11,9 +11,8 @@ import torch
 from flatgauge.deadline import OutOfTime
 from flatgauge.diagonals.diagonal import Diagonal
 from flatgauge.results import Status
-from flatgauge.shards import cut
 from flatgauge.solvers.student import standard_error
-from flatgauge.vectors import Params, add, scale
+from flatgauge.vectors import Params, add, dealt_like, scale
 
 # The relative rounding that "exact" takes for granted.
 SHOWN = {torch.float64: 1e-8, torch.float32: 1e-4}
@@ -36,15 +35,12 @@ class Curvature:
 
     def cut(self, space: Params) -> Curvature:
         """The same, sharded as a space is."""
-
-        def dealt(whole: Params) -> Params:
-            return {name: cut(whole[name], tensor) for name, tensor in space.items()}
-
+        rounding = self.rounding
         return replace(
             self,
-            mean=dealt(self.mean),
-            replicates=[dealt(one) for one in self.replicates],
-            rounding=None if self.rounding is None else dealt(self.rounding),
+            mean=dealt_like(self.mean, space),
+            replicates=[dealt_like(one, space) for one in self.replicates],
+            rounding=None if rounding is None else dealt_like(rounding, space),
         )
 
     def evaluate(

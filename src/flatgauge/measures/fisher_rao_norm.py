@@ -26,9 +26,9 @@ from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import NotApplicable, Workbench
 from flatgauge.memo import once
 from flatgauge.results import Status
-from flatgauge.shards import cut, joined, number
+from flatgauge.shards import joined, number
 from flatgauge.solvers.student import standard_error
-from flatgauge.vectors import Params
+from flatgauge.vectors import Params, dealt_like
 from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
 # Roundings of a product that a term of ⟨∇_f ℓ, J θ⟩ may carry: its slope, its change, their
@@ -151,17 +151,15 @@ def _squared_gradients(work: Workbench, loss: ValueLoss) -> Params:
     """E(∂_i ℓ)² for every parameter."""
     whole, space = work.objective.whole(), work.objective.parameters
 
-    def dealt(found: Params) -> Params:
-        return {name: cut(found[name], tensor) for name, tensor in space.items()}
-
     if not _splits(work):
-        return dealt(squared_row_gradients(whole, loss))
+        return dealt_like(squared_row_gradients(whole, loss), space)
 
     def pulls(rows: Rows) -> Iterator[Pull]:
         slope = _slope(loss, rows)
         return by_slot(rows, slope[:, :, None], torch.ones_like(slope[:, :1]))
 
-    return dealt(SquaredGradients(whole, loss=loss, signed=False).mean(pulls))
+    squares = SquaredGradients(whole, loss=loss, signed=False)
+    return dealt_like(squares.mean(pulls), space)
 
 
 def _splits(work: Workbench) -> bool:

@@ -34,12 +34,12 @@ from flatgauge.memo import Facts, once
 from flatgauge.objective import Objective
 from flatgauge.output_layer import output_layer
 from flatgauge.results import Status
-from flatgauge.shards import cut, number
+from flatgauge.shards import number
 from flatgauge.solvers.lanczos import Extremes, largest_eigenvalue
 from flatgauge.symmetry import Group, symmetries
 from flatgauge.symmetry.maps import output
 from flatgauge.uses import Matrices, Uses, uses_of
-from flatgauge.vectors import Params
+from flatgauge.vectors import Params, dealt_like
 
 REPLICATES = 5
 # About what the spectral norms of the default set take together.
@@ -163,7 +163,7 @@ class Workbench:
                 "class scores alike, and found none."
             )
         centered = output.center_output(whole.parameters, axes)
-        return {name: cut(centered[name], tensor) for name, tensor in point.items()}
+        return dealt_like(centered, point)
 
     @once
     def group(self) -> Group:

@@ -46,9 +46,8 @@ class FiniteDifference(Route):
         relative = self.relative_step or RELATIVE_STEP[objective.dtype]
         overall = _root_mean_square(torch.cat([t.reshape(-1) for t in point.values()]))
 
-        def gradient(name: str, moved: Tensor) -> Params:
-            leaves = {n: t.detach().requires_grad_() for n, t in point.items()}
-            leaves[name] = moved.detach().requires_grad_()
+        def gradient(moved: Params) -> Params:
+            leaves = {n: t.detach().requires_grad_() for n, t in moved.items()}
             return gradient_of(objective.batch_total(leaves, batch), leaves)
 
         def product(vector: Params) -> Params:
@@ -59,8 +58,8 @@ class FiniteDifference(Route):
                     continue
                 own = _root_mean_square(tensor)
                 step = relative * (own if own > 0 else overall) / length
-                above = gradient(name, tensor + step * vector[name])
-                below = gradient(name, tensor - step * vector[name])
+                above = gradient({**point, name: tensor + step * vector[name]})
+                below = gradient({**point, name: tensor - step * vector[name]})
                 image = add(image, add(above, below, -1.0), 1 / (2 * step))
             return image
 

@@ -97,7 +97,7 @@ class KeptCudaGraph(Route):
             product = self.inner.prepare(objective, batch)
             context.stream.synchronize()
         try:
-            return record(product, context, warmed=True).product
+            return record(product, context).product
         except (RuntimeError, FlatgaugeError) as error:
             self.replays, self.failure = False, first_line(error)
             return product

@@ -83,18 +83,12 @@ class Recording:
         return copied(self.context.image)
 
 
-def record(
-    product: Callable[[Params], Params],
-    context: RecordingContext,
-    *,
-    warmed: bool = False,
-) -> Recording:
+def record(product: Callable[[Params], Params], context: RecordingContext) -> Recording:
     """Record a product whose own tensors live on the context's stream.
 
     Args:
-        product: what to record.
+        product: what to record; what it does once for all has been done before.
         context: what it shares with others.
-        warmed: whether all that it does once for all has been done before.
 
     Raises:
         RuntimeError: if it waits for the device, or if a replay gives something else.
@@ -103,8 +97,6 @@ def record(
     probe = gaussian(context.vector, generator(0))
     context.stream.wait_stream(caller)
     with torch.cuda.stream(context.stream), _one_at_a_time:
-        if not warmed:
-            product(probe)
         with _no_waiting():
             image = product(probe)
         graph = _capture(product, context)

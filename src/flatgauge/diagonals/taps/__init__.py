@@ -35,7 +35,4 @@ TAPPED: dict[Any, Callable[..., Tap | None]] = {
     F.layer_norm: layer_norm,
     F.group_norm: group_norm,
 }
-"""How an operation becomes a tap, or None where it cannot.
-
-A maker takes the `Call`, and then the arguments of the operation itself.
-"""
+"""How an operation becomes a tap by its arguments, or None where it cannot."""

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flatgauge.diagonals.taps.tap import Call, Tap, chunks
+from flatgauge.diagonals.taps.tap import Tap, chunks
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConvolutionTap(Tap):
     """A convolution of two space dimensions, or its transpose; for one, a row of pixels."""
 
@@ -80,7 +80,6 @@ class ConvolutionTap(Tap):
 
 
 def convolution(
-    call: Call,
     input,
     weight,
     bias=None,
@@ -101,7 +100,6 @@ def convolution(
         input = F.pad(input.detach(), sides)
     border = 0 if isinstance(padding, str) else padding
     return ConvolutionTap(
-        *call,
         _image(input.detach()),
         weight.detach(),
         _pair(weight.shape[2:], space, 1),
@@ -114,7 +112,6 @@ def convolution(
 
 
 def transposed_convolution(
-    call: Call,
     input,
     weight,
     bias=None,
@@ -126,7 +123,7 @@ def transposed_convolution(
 ) -> Tap | None:
     """F.conv_transpose1d and F.conv_transpose2d."""
     layout = stride, padding, dilation, groups
-    return convolution(call, input, weight, bias, *layout, transposed=True)
+    return convolution(input, weight, bias, *layout, transposed=True)
 
 
 def _image(tensor: Tensor) -> Tensor:

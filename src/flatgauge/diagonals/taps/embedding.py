@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flatgauge.diagonals.taps.tap import Call, Tap
+from flatgauge.diagonals.taps.tap import Tap
 
 
-@dataclass(frozen=True)
+@dataclass
 class EmbeddingTap(Tap):
     """Rows of a table, chosen by indices."""
 
@@ -33,7 +33,6 @@ class EmbeddingTap(Tap):
 
 
 def embedding(
-    call: Call,
     input,
     weight,
     padding_idx=None,
@@ -45,4 +44,4 @@ def embedding(
     """F.embedding, with none of the options that change slopes."""
     if padding_idx is not None or max_norm is not None or scale_grad_by_freq:
         return None
-    return EmbeddingTap(*call, input, weight.detach())
+    return EmbeddingTap(input, weight.detach())

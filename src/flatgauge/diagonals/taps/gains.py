@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flatgauge.diagonals.taps.tap import Call, Tap
+from flatgauge.diagonals.taps.tap import Tap
 
 
-@dataclass(frozen=True)
+@dataclass
 class GainTap(Tap):
     """x̂ · gain + bias of a normalization layer.
 
@@ -34,7 +34,6 @@ class GainTap(Tap):
 
 
 def batch_norm(
-    call: Call,
     input,
     running_mean,
     running_var,
@@ -48,18 +47,16 @@ def batch_norm(
     if training:
         return None
     normalized = F.batch_norm(input.detach(), running_mean, running_var, eps=eps)
-    return GainTap(*call, normalized, trailing=None)
+    return GainTap(normalized, trailing=None)
 
 
-def layer_norm(
-    call: Call, input, normalized_shape, weight=None, bias=None, eps=1e-5
-) -> Tap:
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5) -> Tap:
     """F.layer_norm."""
     normalized = F.layer_norm(input.detach(), normalized_shape, eps=eps)
-    return GainTap(*call, normalized, trailing=len(normalized_shape))
+    return GainTap(normalized, trailing=len(normalized_shape))
 
 
-def group_norm(call: Call, input, num_groups, weight=None, bias=None, eps=1e-5) -> Tap:
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5) -> Tap:
     """F.group_norm."""
     normalized = F.group_norm(input.detach(), num_groups, eps=eps)
-    return GainTap(*call, normalized, trailing=None)
+    return GainTap(normalized, trailing=None)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from flatgauge.diagonals.taps.tap import Call, Tap, chunks
+from flatgauge.diagonals.taps.tap import Tap, chunks
 from flatgauge.vectors import Params
 
 
-@dataclass(frozen=True)
+@dataclass
 class LinearTap(Tap):
     """x Wᵀ + b over samples and positions; `transposed` for x W."""
 
     input: Tensor
     transposed: bool = False
-    squared: list[Tensor] = field(default_factory=list, init=False)
+    squared: Tensor | None = field(default=None, init=False)
 
     def add(self, slopes: Tensor, weights: Tensor) -> None:
         """With one position per sample the pulls share x²: only their δ² are added."""
@@ -27,13 +27,13 @@ class LinearTap(Tap):
             return
         d = slopes.reshape(pulls, count, 1, -1)
         weighted = (d.square() * weights[..., None]).sum(0)
-        self.squared[:] = [self.squared[0] + weighted if self.squared else weighted]
+        self.squared = weighted if self.squared is None else self.squared + weighted
 
     def total(self) -> Params:
         """(Σ_pulls δ²)ᵀ x² in one product, or what was added."""
-        if not self.squared:
+        weighted = self.squared
+        if weighted is None:
             return self.sums
-        weighted = self.squared[0]
         found: Params = {}
         if "bias" in self.names:
             found[self.names["bias"]] = weighted.sum(0)
@@ -57,11 +57,11 @@ class LinearTap(Tap):
         return total.mT if self.transposed else total
 
 
-def linear(call: Call, input, weight, bias=None) -> Tap | None:
+def linear(input, weight, bias=None) -> Tap | None:
     """F.linear, for several samples."""
-    return LinearTap(*call, input.detach()) if input.ndim > 1 else None
+    return LinearTap(input.detach()) if input.ndim > 1 else None
 
 
-def addmm(call: Call, bias, input, weight) -> Tap | None:
+def addmm(bias, input, weight) -> Tap | None:
     """torch.addmm of a bias for each column."""
-    return LinearTap(*call, input.detach(), transposed=True) if bias.ndim == 1 else None
+    return LinearTap(input.detach(), transposed=True) if bias.ndim == 1 else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,19 +19,18 @@ GPU_CHUNK = 2**28
 BYTES_AN_ENTRY = 256
 
 
-class Call(NamedTuple):
-    """An operation's output in the graph, and its parameters by role ("weight", "bias")."""
-
-    output: GradientEdge
-    names: dict[str, str]
-
-
-@dataclass(frozen=True)
+@dataclass
 class Tap(ABC):
-    """One operation: its output, the parameters that it used, and the sums so far."""
+    """One operation.
 
-    output: GradientEdge
-    names: dict[str, str]
+    Attributes:
+        output: where it is in the graph.
+        names: the parameters that it used, by role ("weight", "bias").
+        sums: what pulls added up to so far.
+    """
+
+    output: GradientEdge = field(init=False)
+    names: dict[str, str] = field(init=False)
     sums: Params = field(default_factory=dict, init=False)
 
     @property
