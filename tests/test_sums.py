@@ -20,10 +20,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "flatgauge"
 PLACES = {
     "readings.py",
     "objective.py",
-    "curvature/cutting.py",
     "curvature/joining.py",
     "curvature/plan.py",
     "curvature/products.py",
+    "curvature/samples.py",
 }
 
 

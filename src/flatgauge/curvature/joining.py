@@ -42,12 +42,8 @@ def joined(objective: Objective, truth: Route, budget: int) -> Objective:
     Batches that follow each other are joined along dimension 0 if their tensors have the
     same shapes otherwise. The first two of every such shape decide: on some of their
     samples the product with a random vector must be the same in float64. At last the
-    value must be the same on all the data.
-
-    Args:
-        objective: model, data, loss and the point.
-        truth: the route that products are compared by.
-        budget: bytes, of which a copy of the data may fill a part.
+    value must be the same on all the data. A copy of the data may fill a part of the
+    budget.
     """
     named, network = isinstance(objective.loss, RowLoss), objective.network
     plain = named and network.forward is None and network.mode == "eval"

@@ -102,15 +102,14 @@ class ManyProducts:
             return {n: t.new_zeros(count, *t.shape) for n, t in leaves.items()}
 
         def images(slopes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            found = torch.autograd.grad(
+            return torch.autograd.grad(
                 [self.curved[name] for name in pulled],
                 list(leaves.values()),
                 slopes,
                 retain_graph=True,
                 allow_unused=True,
+                materialize_grads=True,
             )
-            pairs = zip(found, leaves.values(), strict=True)
-            return tuple(torch.zeros_like(t) if i is None else i for i, t in pairs)
 
         with warnings.catch_warnings():
             # Of operations that are done one by one.

@@ -92,14 +92,7 @@ class Plan:
 
 
 def plan(objective: Objective, truth: str, *, expect: int, budget: int) -> Plan:
-    """Decide how the products of an objective are made.
-
-    Args:
-        objective: model, data, loss and the point.
-        truth: the name of the route that others must agree with.
-        expect: about how many products are coming.
-        budget: bytes that may be used.
-    """
+    """Decide how about `expect` products of an objective are made, in `budget` bytes."""
     right = ROUTES[truth]()
     reason = _settled(objective, expect)
     if not reason:

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from flatgauge import deadline
-from flatgauge.curvature.cutting import most_cuts, pieces
 from flatgauge.curvature.many import ManyAtOnce, ManyProducts
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.plan import Plan
 from flatgauge.curvature.routes import Route
+from flatgauge.curvature.samples import most_cuts, pieces
 from flatgauge.data import Batch
 from flatgauge.errors import OutOfMemoryError
 from flatgauge.isolation import on_device

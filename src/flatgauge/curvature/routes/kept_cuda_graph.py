@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -49,16 +48,11 @@ class KeptCudaGraph(Route):
     def declines(
         self, objective: Objective, batch: Batch, product: Product, expect: int
     ) -> str:
-        """Why it does not pay, "" if it does, judged by the first batch.
+        """Why it does not pay, "" if it does, judged by the first batch and its product.
 
         Where the device is still busy with a product after it was launched, it never
-        waited for long. Else what a replay saves must be worth the recording.
-
-        Args:
-            objective: model, data, loss and the point.
-            batch: its first.
-            product: that of the inner route.
-            expect: about how many products are coming.
+        waited for long. Else what a replay saves, `expect` times, must be worth the
+        recording.
         """
         vector = gaussian(objective.parameters, generator(0))
         plain = math.inf
@@ -74,8 +68,9 @@ class KeptCudaGraph(Route):
             plain = min(plain, ended - started)
         started = _now()
         recorded = self.prepare(objective, batch)
-        taken = _now() - started
-        saved = (plain - _seconds_of(lambda: recorded(vector))) * expect
+        made = _now()
+        recorded(vector)
+        saved, taken = (plain - (_now() - made)) * expect, made - started
         if not self.replays:
             return self.failure
         if saved < taken:
@@ -107,9 +102,3 @@ def _now() -> float:
     """The time when all work on the device is done."""
     torch.cuda.current_stream().synchronize()
     return time.perf_counter()
-
-
-def _seconds_of(work: Callable[[], object]) -> float:
-    started = _now()
-    work()
-    return _now() - started
