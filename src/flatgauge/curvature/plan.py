@@ -128,12 +128,12 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
         with kept_bytes(objective.device) as saved:
             product = right.prepare(objective, first)
         everything = saved.total * objective.batch_count
-        if budget == 0 or objective.device.type != "cuda":
-            declined = "there is no room to keep it on a GPU"
-        else:
-            declined = recorded.declines(objective, first, product, expect)
-        if not declined:
-            return Plan(objective, recorded, right, "launches show")
+        recording, declined = None, "there is no room to keep it on a GPU"
+        if budget > 0 and objective.device.type == "cuda":
+            recording, declined = recorded.tried(objective, first, product, expect)
+        if recording is not None:
+            begun = recording, 0
+            return Plan(objective, recorded, right, "launches show", begun=begun)
         failures = {recorded.name: declined}
         if right.keeps and everything <= KEPT_SHARE * budget:
             reason = "what is kept of each batch leaves least to do"

@@ -38,17 +38,16 @@ class KeptCudaGraph(Route):
         self.matrix = inner.matrix
         self.replays = True
         self._context: RecordingContext | None = None
-        self._first: tuple[int, Product] | None = None
 
     def open(self, objective: Objective) -> None:
         """The context of all batches."""
         if self._context is None or self._context.objective is not objective:
             self._context = RecordingContext.of(objective)
 
-    def declines(
+    def tried(
         self, objective: Objective, batch: Batch, product: Product, expect: int
-    ) -> str:
-        """Why it does not pay, "" if it does, judged by the first batch and its product.
+    ) -> tuple[Product | None, str]:
+        """A recording of the first batch and its product, or why none pays.
 
         Where the device is still busy with a product after it was launched, it never
         waited for long. Else what a replay saves, `expect` times, must be worth the
@@ -64,7 +63,7 @@ class KeptCudaGraph(Route):
             launched = time.perf_counter()
             ended = _now()
             if ended - launched > BUSY * (launched - started):
-                return "launches do not show: computing takes longer"
+                return None, "launches do not show: computing takes longer"
             plain = min(plain, ended - started)
         started = _now()
         recorded = self.prepare(objective, batch)
@@ -72,17 +71,14 @@ class KeptCudaGraph(Route):
         recorded(vector)
         saved, taken = (plain - (_now() - made)) * expect, made - started
         if not self.replays:
-            return self.failure
+            return None, self.failure
         if saved < taken:
-            return f"it takes {taken:.2g} s, and would save {max(saved, 0.0):.2g} s"
-        self._first = (batch.index, recorded)
-        return ""
+            saves = max(saved, 0.0)
+            return None, f"it takes {taken:.2g} s, and would save {saves:.2g} s"
+        return recorded, ""
 
     def prepare(self, objective: Objective, batch: Batch) -> Product:
         """Prepare and record on one stream, where autograd will differentiate again."""
-        if self._first is not None and self._first[0] == batch.index:
-            recorded, self._first = self._first[1], None
-            return recorded
         self.open(objective)
         context = self._context
         if context is None or not self.replays:
