@@ -25,6 +25,8 @@ def pulled_back(
     outputs: Tensor, point: Params, vector: Tensor, *, create_graph: bool = False
 ) -> Params:
     """Jᵀu, with zeros for parameters that the outputs do not depend on."""
+    if not outputs.requires_grad:
+        return zeros_like(point)
     slopes = torch.autograd.grad(
         outputs,
         list(point.values()),
@@ -41,16 +43,12 @@ def sandwich(
     outputs: Tensor, point: Params, middle: Callable[[Tensor], Tensor]
 ) -> Product:
     """The map v ↦ Jᵀ M(J v), by reverse differentiation alone."""
-    if not outputs.requires_grad:
-        return lambda vector: zeros_like(point)
     forward = _jacobian(outputs, point)
     return lambda vector: pulled_back(outputs, point, middle(forward(vector)))
 
 
 def jacobian_product(outputs: Tensor, point: Params, vector: Params) -> Tensor:
     """J v, by reverse differentiation alone."""
-    if not outputs.requires_grad:
-        return torch.zeros_like(outputs)
     with derivative_errors("product with the Jacobian"):
         return _jacobian(outputs, point)(vector)
 

@@ -14,7 +14,7 @@ from flatgauge.data import Batch
 from flatgauge.diagonals.moments import Estimate, Moments
 from flatgauge.losses import row_loss
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, check_finite, map_tensors, scale, zeros_like
+from flatgauge.vectors import Params, add, check_finite, map_tensors, scale
 
 
 def probe_diagonal(objective: Objective, probes: int, seed: int) -> Estimate:
@@ -52,14 +52,10 @@ def output_probes(
     loss = row_loss(objective.loss, "probes in output space need")
     point = objective.leaves()
     rows = loss.rows(*objective.evaluate(point, batch))
+
+    def squared(vectors: Tensor) -> Params:
+        return map_tensors(torch.square, pulled_back(rows.outputs, point, vectors))
+
     for plus, minus in islice(loss.hessian_probes(rows, random), count):
-        share = _squared_pull(rows.outputs, point, plus)
-        if minus is not None:
-            share = add(share, _squared_pull(rows.outputs, point, minus), negative)
-        yield share
-
-
-def _squared_pull(outputs: Tensor, point: Params, vectors: Tensor) -> Params:
-    if not outputs.requires_grad:
-        return zeros_like(point)
-    return map_tensors(torch.square, pulled_back(outputs, point, vectors))
+        share = squared(plus)
+        yield share if minus is None else add(share, squared(minus), negative)

@@ -10,7 +10,14 @@ from flatgauge.data import Batch, cut_length
 from flatgauge.losses.loss import ValueLoss, random_signs
 from flatgauge.objective import Objective
 from flatgauge.shapes import Float
-from flatgauge.vectors import Params, check_finite, derivative_errors, scale
+from flatgauge.vectors import (
+    Params,
+    check_finite,
+    derivative_errors,
+    gradient_of,
+    scale,
+    zeros_like,
+)
 
 
 def rows_apart(objective: Objective) -> float:
@@ -30,13 +37,6 @@ def signed_row_sums(
 
     Over random signs ε its mean is (1/N) Σ_rows Σ_i θ_i² (∂_i ℓ_row)²: what two rows have
     in common is added as often as it is subtracted. One backward for each draw.
-
-    Args:
-        objective: model, data and loss.
-        loss: of the objective, row by row.
-        point: θ.
-        probes: how many draws.
-        seed: of the signs.
     """
 
     def term(batch: Batch) -> Tensor:
@@ -44,15 +44,13 @@ def signed_row_sums(
         values = loss.values(loss.rows(*objective.evaluate(leaves, batch)))
         random = batch_generator(seed, batch)
         found = values.new_zeros(probes, len(point), dtype=torch.float64)
-        for draw in range(probes if values.requires_grad else 0):
+        for draw in found:
             weighted = (values * random_signs(values.detach(), random)).sum()
-            for place, (name, slope) in enumerate(
-                zip(leaves, _slopes(weighted, leaves), strict=True)
-            ):
-                if slope is not None:
-                    own = point[name] * slope
-                    size = torch.linalg.vector_norm(own, dtype=torch.float64)
-                    found[draw, place] = size.square()
+            norms = [
+                torch.linalg.vector_norm(point[name] * slope, dtype=torch.float64)
+                for name, slope in _slopes(weighted, leaves).items()
+            ]
+            draw += torch.stack(norms).square()
         return found
 
     found = objective.sum(term) / objective.sample_count
@@ -68,12 +66,11 @@ def squared_row_gradients(objective: Objective, loss: ValueLoss) -> Params:
 
     def term(batch: Batch) -> Params:
         point = objective.leaves()
-        total = {name: torch.zeros_like(leaf) for name, leaf in point.items()}
+        total = zeros_like(objective.parameters)
         values = loss.values(loss.rows(*objective.evaluate(point, batch)))
         for value in values:
-            for name, slope in zip(point, _slopes(value, point), strict=True):
-                if slope is not None:
-                    total[name] += slope.square()
+            for name, slope in _slopes(value, point).items():
+                total[name] += slope.square()
         return total
 
     found = scale(objective.sum(term), 1 / objective.sample_count)
@@ -81,8 +78,6 @@ def squared_row_gradients(objective: Objective, loss: ValueLoss) -> Params:
     return found
 
 
-def _slopes(value: Tensor, point: Params) -> tuple[Tensor | None, ...]:
+def _slopes(value: Tensor, point: Params) -> Params:
     with derivative_errors("gradient"):
-        return torch.autograd.grad(
-            value, list(point.values()), retain_graph=True, allow_unused=True
-        )
+        return gradient_of(value, point, keep_graph=True)

@@ -36,7 +36,7 @@ from flatgauge.losses.loss import Rows, ValueLoss
 from flatgauge.memo import once_per_network
 from flatgauge.memory import memory_budget
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, add, check_finite, scale
+from flatgauge.vectors import Params, add, check_finite, scale, zeros_like
 
 # The relative distance of sums of squares in float64 that is rounding, which a square
 # doubles; a wrong layout of samples or positions is off by far more.
@@ -117,7 +117,7 @@ class SquaredGradients:
         check_finite(total, "diagonal")
         plus = {name: both[0] for name, both in total.items()}
         if not self.signed:
-            return plus, {name: torch.zeros_like(part) for name, part in plus.items()}
+            return plus, zeros_like(plus)
         return plus, {name: both[1] for name, both in total.items()}
 
     def _shares(self) -> Shares:
