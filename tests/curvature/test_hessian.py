@@ -99,7 +99,7 @@ def test_graphs_are_kept_only_within_the_budget():
     for budget, kept in ((None, True), (0, False), (10, False), (10**9, True)):
         operator = fg.Hessian(parts, memory_budget=budget)
         first = operator @ vector
-        assert bool(operator._planned()._kept) == kept
+        assert bool(operator._ready()._kept) == kept
         assert_close(operator @ vector, first)
         assert_close(first, fg.Hessian(objective) @ vector)
 

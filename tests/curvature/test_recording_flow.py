@@ -88,7 +88,7 @@ def test_a_recorded_product_is_right(objective):
     hessian = fg.Hessian(objective, route)
     for _ in range(2):
         assert_close(hessian @ vector, truth, 1e-12)
-    assert hessian._planned().replays
+    assert hessian._ready().replays
     assert Graph.captured == 1
 
 
@@ -99,7 +99,7 @@ def test_where_it_cannot_be_recorded_it_goes_on_without(objective, monkeypatch):
     truth = fg.Hessian(objective, "double-backward") @ vector
     for _ in range(2):
         assert_close(hessian @ vector, truth, 1e-12)
-    assert not hessian._planned().replays
+    assert not hessian._ready().replays
     assert hessian.plan.to_dict()["failures"] == {
         "double-backward, kept CUDA graph": "capture was invalidated"
     }

@@ -68,7 +68,7 @@ class CurvatureOperator(SymmetricOperator):
     @property
     def plan(self) -> Plan:
         """How the products are made: made once, before the first of them."""
-        return self.planned or self._planned().plan
+        return self.planned or self._ready().plan
 
     @property
     def rounding(self) -> float:
@@ -98,7 +98,7 @@ class CurvatureOperator(SymmetricOperator):
         """
         if self._matrix is not None or not self._pays(instead_of):
             return self._matrix
-        made = self._planned()
+        made = self._ready()
         keeps = self.ranks.least(int(self.ranks.together(made.reads)))
         matrix = made.matrix()
         self._products = None
@@ -114,15 +114,15 @@ class CurvatureOperator(SymmetricOperator):
             return 0.0
         if not self._pays(instead_of):
             return None
-        return self.ranks.agreed(self.ranks.together(self._planned().matrix_seconds))
+        return self.ranks.agreed(self.ranks.together(self._ready().matrix_seconds))
 
     def _pays(self, instead_of: int) -> bool:
-        price = self.ranks.together(self._planned().price)
+        price = self.ranks.together(self._ready().price)
         return bool(self.ranks.least(int(price < instead_of)))
 
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if self._matrix is None:
-            return self._planned()(vectors)
+            return self._ready()(vectors)
         flat = [self._matrix @ ravel(vector) for vector in vectors]
         return [unravel(image, self.space) for image in flat]
 
@@ -135,7 +135,7 @@ class CurvatureOperator(SymmetricOperator):
         if not self.ranks.least(int(made.held <= room)):
             self._products = None
 
-    def _planned(self) -> Products:
+    def _ready(self) -> Products:
         if self._products is None:
             budget = memory_budget(self.objective.device, self.memory)
             made = Products(self.planned or self._decided(budget), budget, self.name)

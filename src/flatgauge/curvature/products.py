@@ -40,8 +40,8 @@ from flatgauge.vectors import (
 AT_ONCE = 2**26
 # Copies of the matrix itself that there must be room for.
 COPIES = 3
-# The vectors that one product, or what stands for it, gives.
-Images = Callable[[Product], list[Params]]
+# What the product of one batch gives, several vectors or one that stands for its matrix.
+Images = Callable[[Any], list[Params]]
 
 
 @final
@@ -88,11 +88,7 @@ class Products:
 
     def matrix(self) -> Tensor:
         """A itself."""
-
-        def own(product: Any) -> list[Params]:
-            return [{"A": product.matrix()}]
-
-        return self._total(own)[0]["A"]
+        return self._total(lambda product: [{"A": product.matrix()}])[0]["A"]
 
     def price(self) -> float:
         """What that costs, in single products; infinite where it cannot be done at once."""

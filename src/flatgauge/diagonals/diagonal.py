@@ -197,14 +197,14 @@ def choose_method(objective: Objective) -> str:
 
     Of sharded parameters that do not fit whole, only products can be had.
     """
+    few = size(objective.parameters) <= BASIS_PARAMETERS
     if not objective.fits_whole:
-        few = size(objective.parameters) <= BASIS_PARAMETERS
         return "basis" if few else "hutchinson"
     objective = objective.whole()
     affine = _gauss_newton_is_exact(objective)
     if affine and choose_gauss_newton_method(objective) == "exact":
         return "exact"
-    if size(objective.parameters) <= BASIS_PARAMETERS:
+    if few:
         return "basis"
     return "probes" if affine else "hutchinson"
 
@@ -248,12 +248,12 @@ def _gauss_newton(
 
 def _cut(found: Diagonal, space: Params) -> Diagonal:
     """The same, sharded as a space is."""
-    parts = [
-        None if one is None else dealt_like(one, space)
-        for one in (found.values, found.uncertainty, found.rounding)
-    ]
-    values, uncertainty, rounding = parts
-    assert values is not None
+
+    def dealt(part: Params | None) -> Params | None:
+        return None if part is None else dealt_like(part, space)
+
+    uncertainty, rounding = dealt(found.uncertainty), dealt(found.rounding)
+    values = dealt_like(found.values, space)
     return replace(found, values=values, uncertainty=uncertainty, rounding=rounding)
 
 
