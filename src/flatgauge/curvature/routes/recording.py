@@ -16,14 +16,7 @@ import torch
 from flatgauge.curvature.agreement import check_product
 from flatgauge.memory import cached_memory, free_memory
 from flatgauge.objective import Objective
-from flatgauge.vectors import (
-    Params,
-    copied,
-    copy_into,
-    gaussian,
-    generator,
-    zeros_like,
-)
+from flatgauge.vectors import Params, copied, copy_into, gaussian, generator, zeros_like
 
 Stream = Graph = Any
 """`torch.cuda.Stream` and `torch.cuda.CUDAGraph`, for which tests have stand-ins."""
