@@ -12,6 +12,7 @@ from papers.rangamani2019 import (
     cifar_findings,
     cifar_sections,
     comparison,
+    discussion,
     figure2_section,
     simulations,
     structure,
@@ -127,6 +128,7 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         simulations.figure1_verdict(results),
         *cause.verdict(results),
         cifar_findings.verdict(results),
+        discussion.verdict(results),
     ]
     parts = [
         expected["paper"] + "\n",
@@ -164,6 +166,8 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         cifar_sections.cifar(results, table4),
         "## Figure 2\n",
         figure2_section.section(results),
+        f"## {discussion.TITLE}\n",
+        discussion.section(results, table4),
     ]
     return "\n".join(part for part in parts if part)
 
