@@ -32,7 +32,8 @@ momentum 0.99 and 1e-3; 150 and 500 epochs for the AlexNet type, 90 and 300 for 
 with a dropout of 0.5 before its last two layers. *Batch size alone*: standardized pixels, a
 learning rate of 0.05 and a momentum of 0.9 for both, no dropout, linear layers of the VGG16
 type started by He's rule, and each network taken at the first epoch with a training loss below
-1e-3, or after 300. Here that loss decides, and batch size is all that differs.
+1e-3, or after 300. Here that loss decides, and batch size is all that differs. A network that
+does nothing but guess for 50 epochs in a row is given up.
 
 Networks are trained with products in bfloat16 and parameters in float32, and measured in
 float32 (the VGG16 type with TF32 products) without dropout; the authors' code leaves dropout
