@@ -16,6 +16,9 @@ from flatgauge.errors import OptionError
 from flatgauge.vectors import generator
 from papers.training import EVALUATED, Goal
 
+# Times the accuracy of a guess, up to which nothing was learnt.
+GUESSED = 1.2
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -29,6 +32,7 @@ class Descent:
         epochs: the most epochs.
         batch_size: samples in a batch; the last one of an epoch is smaller.
         half: whether a GPU computes forward and backward in bfloat16, by autocast.
+        given_up_after: so many epochs in a row of nothing but guesses; None for never.
     """
 
     kind: str
@@ -38,6 +42,7 @@ class Descent:
     momentum: float = 0.0
     halved_every: int | None = None
     half: bool = False
+    given_up_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ def train_alone(
 ) -> Trained:
     """Minimize the mean cross-entropy until the goal is met, or to the last epoch.
 
-    It also ends where the loss is no number any more. Nothing inside of an epoch waits for
+    It also ends where the loss is no number any more, or nothing was learnt for long.
+    Nothing inside of an epoch waits for
     a GPU, and the goal is looked at on the first EVALUATED samples, then on all of them
     where those meet it.
 
@@ -116,10 +122,20 @@ def train_alone(
             and goal.met(loss, accuracy)
             and goal.met(*evaluate_alone(model, inputs, targets))
         )
-        if met or last or math.isnan(loss):
+        if met or last or math.isnan(loss) or _guesses(history, targets, descent):
             reached = None if goal is None else met
             return Trained(model.eval(), epoch, reached, history)
     raise AssertionError("there is no end to counting")
+
+
+def _guesses(history: list[dict[str, Any]], targets: Tensor, descent: Descent) -> bool:
+    """Whether the network has only guessed for as long as it is given."""
+    patience = descent.given_up_after
+    if patience is None or history[-1]["epoch"] < patience:
+        return False
+    since = history[-1]["epoch"] - patience
+    most = GUESSED / (int(targets.max()) + 1)
+    return all(one["accuracy"] <= most for one in history if one["epoch"] > since)
 
 
 @torch.no_grad()

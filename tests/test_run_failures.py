@@ -20,6 +20,7 @@ ERRORS = {
     "torch": RuntimeError("mat1 and mat2 shapes cannot be multiplied\nmore lines"),
     "option": OptionError("hessian= is of another objective: build it from this one."),
     "memory": torch.OutOfMemoryError("CUDA out of memory."),
+    "host memory": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     "numpy": np.linalg.LinAlgError("SVD did not converge"),
     "silent": AssertionError(),
 }
@@ -60,6 +61,7 @@ def test_the_other_measures_stand(error, breaks, tmp_path):
     assert not found.status.trusted
     assert found.value is None
     assert str(error).split("\n")[0] in found.message
+    assert ("smaller batches" in found.message) == ("memory" in str(error))
     assert "\n" not in found.message
     assert report[GOOD].status is fg.Status.EXACT
     assert report[GOOD].value == fg.measure(objective, GOOD)[GOOD].value

@@ -127,6 +127,7 @@ def settings_of(
         "momentum": 0.99 if large else 0.9,
         "halved_every": None if large else HALVED_EVERY[network],
         "half": True,
+        "given_up_after": 50,
     }
     if not authors:
         descent |= {"epochs": 300, "rate": RATE, "momentum": 0.9, "halved_every": None}

@@ -1,17 +1,26 @@
-"""The section on CIFAR-10: how far networks were trained, and which batch is flatter."""
+"""The section on CIFAR-10: Table 4 cell by cell, the trainings, and every measure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from papers.experiment import Results
-from papers.page import NOT_RUN, number, table
-from papers.rangamani2019.cifar import PROTOCOLS, SHAPES, sizes
-from papers.rangamani2019.minima import MEASURES, Cell
+from papers.page import number, table
+from papers.rangamani2019 import cifar_table4
+from papers.rangamani2019.cifar import PROTOCOLS, SEEDS, SHAPES, sizes
+from papers.rangamani2019.cifar_cells import (
+    LEAST_ACCURACY,
+    NOT_YET,
+    Network,
+    cells,
+    coverage,
+    sides,
+    trained,
+)
+from papers.rangamani2019.comparison import NEAR
+from papers.rangamani2019.minima import MEASURES, Cell, Measure, title_of
 from papers.rangamani2019.statistics import spread
 
-TITLES = {"alexnet": "AlexNet type", "vgg16": "VGG16 type"}
-PROTOCOL_TITLES = {"authors": "the authors' code", "clean": "batch size alone"}
 ABOUT = """\
 The networks are those of the authors' public code. The AlexNet type: two padded 5 x 5
 convolutions to 64 channels, each with 3 x 3 max pooling of stride 2, then 4096-384-192-10. The
@@ -23,92 +32,84 @@ momentum 0.99 and 1e-3; 150 and 500 epochs for the AlexNet type, 90 and 300 for 
 with a dropout of 0.5 before its last two layers. *Batch size alone*: standardized pixels, a
 learning rate of 0.05 and a momentum of 0.9 for both, no dropout, linear layers of the VGG16
 type started by He's rule, and each network taken at the first epoch with a training loss below
-1e-3, or after 300. Here that loss decides, and batch size is all that differs.
+1e-3, or after 300. Here that loss decides, and batch size is all that differs. A network that
+does nothing but guess for 50 epochs in a row is given up.
 
 Networks are trained with products in bfloat16 and parameters in float32, and measured in
 float32 (the VGG16 type with TF32 products) without dropout; the authors' code leaves dropout
-on when it measures. The paper's measure is taken on the first 10,000 training images, as in
-the paper, the others on the first 2,000.
+on when it measures and when it tests. The paper's measure is taken on the first 10,000
+training images, as in the paper, the others and the lines of Figure 2 on the first 2,000.
 """
-Network = dict[str, Any]
+VALUES = f"""\
+A number "agrees" if it is within two standard deviations of the printed one, the deviations of
+both taken together. Where it does not, the difference is told: in points, or as a factor,
+which counts as near up to {NEAR:g}. A network whose loss is no number, or that has less than
+{LEAST_ACCURACY:.0%} train accuracy, did not train and is left out, together with its pair.
+"""
+LOSSES = """\
+![The paper's measure against the train loss](figures/losses-cifar10.svg)
+
+One point is one trained network.
+"""
 
 
-def cifar(results: Results) -> str:
-    """What was trained so far."""
+def cifar(results: Results, expected: list[dict[str, Any]]) -> str:
+    """The printed numbers beside ours, then what was trained and measured so far."""
+    parts = [
+        ABOUT,
+        f"State: {coverage(results)}.\n",
+        VALUES,
+        cifar_table4.cells_table(results, expected),
+    ]
+    if sides(results):
+        parts.append(_training(results))
     found = cells(results)
-    if not found:
-        return f"{ABOUT}\n{NOT_RUN.capitalize()} yet.\n"
-    return "\n".join([ABOUT, _training(found), _measures(found)])
+    if found:
+        parts += [_measures(found), LOSSES]
+    return "\n".join(parts)
 
 
-def cells(results: Results) -> list[Cell]:
-    """Pairs of equal seeds, by protocol and network, where both batch sizes were run."""
-    networks: dict[tuple[str, str, int], dict[int, Network]] = {}
-    for name in results:
-        if name.startswith("cifar10-"):
-            _, protocol, network, size, seed = name.split("-")
-            own = networks.setdefault((protocol, network, int(size)), {})
-            own[int(seed)] = results[name]["networks"][0]
-    found = []
+def _training(results: Results) -> str:
+    """How far the networks of each batch size were trained."""
+    made = sides(results)
+    quick = any(size in sizes(quick=True) for *_, size in made)
+    rows = []
     for protocol in PROTOCOLS:
         for network in SHAPES:
-            for small, large in (sizes(quick=False), sizes(quick=True)):
-                one = networks.get((protocol, network, small), {})
-                other = networks.get((protocol, network, large), {})
-                seeds = [seed for seed in one if seed in other]
-                if seeds:
-                    parts = ([side[seed] for seed in seeds] for side in (one, other))
-                    found.append(Cell(protocol, network, (small, large), *parts))
-    return found
-
-
-def title(cell: Cell) -> str:
-    """Such as "VGG16 type, the authors' code"."""
-    return f"{TITLES[cell.network]}, {PROTOCOL_TITLES[cell.protocol]}"
-
-
-def _training(found: list[Cell]) -> str:
-    rows = [
-        [
-            f"{title(cell)}, {size}",
-            len(networks),
-            *(
-                _spread(networks, name, factor)
-                for name, factor in (
-                    ("epochs", 1),
-                    ("train_loss", 1),
-                    ("train_accuracy", 100),
-                    ("test_accuracy", 100),
-                )
-            ),
-            _stored(networks),
-        ]
-        for cell in found
-        for size, networks in zip(cell.sizes, (cell.small, cell.large), strict=True)
-    ]
+            for size in sizes(quick):
+                own = made.get((protocol, network, size), {})
+                label = f"{title_of(protocol, network)}, {size}"
+                rows.append([label, *_row(network, list(own.values()))])
     head = [
         "network, batch size",
-        "seeds",
+        "networks",
+        "did not train",
+        "met the goal",
         "epochs",
-        "train loss",
-        "train accuracy (%)",
     ]
-    head += ["test accuracy (%)", "what the authors' code would store"]
-    return table(head, rows)
+    return table([*head, "train loss", "train accuracy (%)", "test accuracy (%)"], rows)
+
+
+def _row(network: str, networks: list[Network]) -> list[Any]:
+    if not networks:
+        return [NOT_YET] + [""] * 6
+    good = [one for one in networks if trained(one)]
+    goal = [one["reached"] for one in networks if one["reached"] is not None]
+    return [
+        f"{len(networks)} of {SEEDS[network]}",
+        len(networks) - len(good),
+        f"{sum(goal)} of {len(goal)}" if goal else "no goal",
+        _spread(good, "epochs", 1),
+        _spread(good, "train_loss", 1),
+        _spread(good, "train_accuracy", 100),
+        _spread(good, "test_accuracy", 100),
+    ]
 
 
 def _spread(networks: list[Network], name: str, factor: float) -> str:
-    mean, deviation = spread([factor * one[name] for one in networks])
-    return f"{number(mean)} ± {number(deviation, 2)}"
-
-
-def _stored(networks: list[Network]) -> str:
-    """The mean of the numbers that there are."""
-    values = [one["stored_by_authors"] for one in networks]
-    known = [one for one in values if one is not None]
-    if not known:
+    if not networks:
         return "–"
-    mean, deviation = spread(known)
+    mean, deviation = spread([factor * one[name] for one in networks])
     return f"{number(mean)} ± {number(deviation, 2)}"
 
 
@@ -119,14 +120,15 @@ def _measures(found: list[Cell]) -> str:
             cellwise = [_flatter(cell, measure) for cell in found]
             rows.append([measure.label, measure.unmoved_by, *cellwise])
     said = (
-        "Which batch has the smaller geometric mean, in how many pairs of equal seeds, the "
-        "p-value of the exact sign-flip test, and the ratio large / small:\n"
+        "Which batch has the smaller geometric mean, in how many pairs of equal seeds the "
+        "small batch has the smaller value, the p-value of the exact sign-flip test, and "
+        "the ratio large / small:\n"
     )
-    head = ["measure", "not moved by rescaled", *map(title, found)]
-    return f"{said}\n{table(head, rows)}"
+    titles = [f"{cell.title}, {len(cell.small)} pairs" for cell in found]
+    return f"{said}\n{table(['measure', 'not moved by rescaled', *titles], rows)}"
 
 
-def _flatter(cell: Cell, measure: Any) -> str:
+def _flatter(cell: Cell, measure: Measure) -> str:
     one = cell.compare(measure)
     if one.ratio is None:
         return "–"

@@ -1,4 +1,4 @@
-"""The figures of the page: Figure 1, and the paper's measure against the train loss."""
+"""The figures of the page: 1 and 2, and the paper's measure against the train loss."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from pathlib import Path
 
 from papers.experiment import Results
 from papers.figures import new_figure, save
-from papers.rangamani2019 import convergence
+from papers.rangamani2019 import cifar_cells, convergence, figure2
+from papers.rangamani2019.figure2 import COLOURS
 from papers.rangamani2019.minima import (
     NETWORK_TITLES,
     PROTOCOL_TITLES,
+    Cell,
     cells,
     points,
 )
 
-# The colours of Okabe and Ito, which colour-blind readers can tell apart.
-COLOURS = {"small": "#0072B2", "large": "#D55E00"}
-MARKERS = {"authors": "o", "printed": "s"}
+MARKERS = {"authors": "o", "printed": "s", "clean": "^"}
 
 
 def draw(results: Results, folder: Path) -> None:
     """Every figure whose runs were made."""
     convergence.draw(results, folder)
-    draw_losses(results, folder)
+    figure2.draw(results, folder)
+    draw_losses(cells(results), folder / "losses.svg")
+    draw_losses(cifar_cells.cells(results), folder / "losses-cifar10.svg")
 
 
-def draw_losses(results: Results, folder: Path) -> None:
+def draw_losses(made: list[Cell], path: Path) -> None:
     """The paper's measure against the train loss, one point a trained network."""
-    made = cells(results)
     shapes = [name for name in NETWORK_TITLES if any(c.network == name for c in made)]
     if not shapes:
         return
@@ -52,4 +53,4 @@ def draw_losses(results: Results, folder: Path) -> None:
         panel.set_xlabel("train loss")
         panel.legend(fontsize=7)
     panels[0].set_ylabel("Riemannian spectral norm")
-    save(figure, folder / "losses.svg")
+    save(figure, path)

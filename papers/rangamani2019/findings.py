@@ -7,7 +7,13 @@ from typing import Any
 from papers.completeness import IN_PART, REFUTED, Check, Finding, judged
 from papers.experiment import Results
 from papers.page import NOT_RUN, number
-from papers.rangamani2019 import convergence, quotient, riemannian, simulations
+from papers.rangamani2019 import (
+    cifar_findings,
+    convergence,
+    quotient,
+    riemannian,
+    simulations,
+)
 from papers.rangamani2019.cause import MANY, loss_orders, orders
 from papers.rangamani2019.minima import MEASURES, cells
 
@@ -251,5 +257,6 @@ CHECKS = {
     "orders": Check((), by_orders),
     "accuracy": Check((), accuracy),
     "nodes": Check((riemannian.NAME,), nodes),
+    **cifar_findings.CHECKS,
 }
 """Key in expected.json -> how the verdict follows from the stored results."""

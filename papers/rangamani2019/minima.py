@@ -12,8 +12,17 @@ from papers.experiment import Results
 from papers.rangamani2019.statistics import Paired, compare
 from papers.rangamani2019.table4 import NETWORKS, PAPERS_MEASURE, PROTOCOLS
 
-PROTOCOL_TITLES = {"authors": "the authors' code", "printed": "as printed"}
-NETWORK_TITLES = {"fc": "fully connected", "lenet": "LeNet"}
+PROTOCOL_TITLES = {
+    "authors": "the authors' code",
+    "printed": "as printed",
+    "clean": "batch size alone",
+}
+NETWORK_TITLES = {
+    "fc": "fully connected",
+    "lenet": "LeNet",
+    "alexnet": "AlexNet type",
+    "vgg16": "VGG16 type",
+}
 LAYERS, NODES, NOTHING = "layers", "layers and nodes", "nothing"
 
 
@@ -106,8 +115,8 @@ class Cell:
     """The networks of one protocol and shape, those of one seed at the same place.
 
     Attributes:
-        protocol: "authors" or "printed".
-        network: "fc" or "lenet".
+        protocol: "authors", "printed" or, for CIFAR-10, "clean".
+        network: "fc" or "lenet"; for CIFAR-10 "alexnet" or "vgg16".
         sizes: the small and the large batch.
         small: the networks of the small batch, as stored.
         large: those of the large batch.

@@ -9,8 +9,11 @@ from papers.experiment import Results
 from papers.page import number
 from papers.rangamani2019 import (
     cause,
+    cifar_findings,
     cifar_sections,
     comparison,
+    discussion,
+    figure2_section,
     simulations,
     structure,
     trust,
@@ -124,6 +127,8 @@ def page(results: Results, expected: dict[str, Any]) -> str:
         simulations.tables_verdict(results),
         simulations.figure1_verdict(results),
         *cause.verdict(results),
+        cifar_findings.verdict(results),
+        discussion.verdict(results),
     ]
     parts = [
         expected["paper"] + "\n",
@@ -158,7 +163,11 @@ def page(results: Results, expected: dict[str, Any]) -> str:
             orders=cause.orders_table(results, table4), lines=cause.regressions(results)
         ),
         "## Table 4, CIFAR-10\n",
-        cifar_sections.cifar(results),
+        cifar_sections.cifar(results, table4),
+        "## Figure 2\n",
+        figure2_section.section(results),
+        f"## {discussion.TITLE}\n",
+        discussion.section(results, table4),
     ]
     return "\n".join(part for part in parts if part)
 

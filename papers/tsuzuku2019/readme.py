@@ -12,6 +12,7 @@ from papers.tsuzuku2019 import (
     findings,
     noise_sections,
     probe_sections,
+    random_label_findings,
     random_label_sections,
     sections,
     solution_findings,
@@ -30,7 +31,11 @@ example of node rescaling (Appendix A.1), an example that is to tell it from the
 norm (26)-(30), and Algorithm 1, which estimates the diagonal of the Hessian with random
 probes, clips it at 0 and solves (17) by gradient descent.
 """
-CHECKS = {**findings.CHECKS, **solution_findings.CHECKS}
+CHECKS = {
+    **findings.CHECKS,
+    **solution_findings.CHECKS,
+    **random_label_findings.CHECKS,
+}
 OPEN = """\
 The paper's experiments 6.1 and 6.2 (random labels, correlations with the generalization gap)
 have not been run yet; they need a GPU, and nothing else here does.

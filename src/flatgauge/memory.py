@@ -29,6 +29,12 @@ AMOUNT = re.compile(
 )
 
 
+def memory_ended(error: BaseException) -> bool:
+    """Whether an error says that memory ended; on a CPU torch's has no type of its own."""
+    named = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return named or "allocate memory" in str(error)
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that are free on the device, with what torch has cached there."""
     if device.type == "cuda":

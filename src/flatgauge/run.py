@@ -22,6 +22,7 @@ from flatgauge.errors import (
 )
 from flatgauge.measures.registry import MeasureInfo, Outcome, catalogue
 from flatgauge.measures.workbench import NotApplicable, Workbench
+from flatgauge.memory import memory_ended
 from flatgauge.objective import Objective
 from flatgauge.own_precision import own_precision
 from flatgauge.progress import Progress
@@ -251,6 +252,6 @@ def _in_words(error: Exception) -> str:
     """The first line of an error from elsewhere, and what to do about it."""
     first = next(iter(str(error).strip().splitlines()), "")
     said = f"{type(error).__name__}: {first}".rstrip(": ")
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if memory_ended(error):
         return f"{said} - use smaller batches, or fewer parameters with params=."
     return f"{said} - {REPORT_IT}."

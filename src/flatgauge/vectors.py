@@ -22,6 +22,7 @@ from flatgauge.errors import (
     OutOfMemoryError,
     VectorError,
 )
+from flatgauge.memory import memory_ended
 from flatgauge.noise import random_signs, standard_normal
 from flatgauge.shapes import Float
 from flatgauge.shards import (
@@ -282,8 +283,7 @@ def derivative_errors(what: str) -> Iterator[None]:
     except FlatgaugeError:
         raise
     except Exception as error:
-        # On a CPU it has no type of its own.
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+        if memory_ended(error):
             raise OutOfMemoryError(
                 f"the {what} does not fit in memory ({first_line(error)}): use smaller "
                 "batches or a device with more memory."

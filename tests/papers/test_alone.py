@@ -56,6 +56,22 @@ def test_it_is_momentum_with_a_rate_that_is_halved():
     assert [entry["epoch"] for entry in trained.history] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("rate", "epochs"), [(0.0, 6), (0.5, 20)], ids=["dead", "learns"]
+)
+def test_what_only_guesses_is_given_up(rate, epochs):
+    inputs, targets = some_data()
+    # A third of each class, as far as an untrained network knows.
+    targets = (targets + torch.arange(22)) % 3 if rate == 0 else targets
+    descent = Descent("sgd", rate, epochs=20, batch_size=8, given_up_after=6)
+    with torch.random.fork_rng():
+        trained = train_alone(build, inputs, targets, descent, seed=0)
+        assert (trained.history[-1]["accuracy"] > 0.4) == (rate > 0)
+        assert trained.epochs == epochs
+        seldom = train_alone(build, inputs, targets, descent, seed=0, every=5)
+        assert seldom.epochs == (10 if rate == 0 else 20)
+
+
 def test_it_ends_at_the_goal():
     inputs, targets = some_data()
     descent = Descent("adam", 0.05, epochs=200, batch_size=8)

@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from papers.completeness import IN_PART, OPEN, REFUTED, REPRODUCED
 from papers.experiment import Context, Results
+from papers.page import NOT_RUN
 from papers.store import plain
 from papers.tsuzuku2019 import (
+    random_label_findings,
     random_label_sections,
     random_labels,
     scatter,
@@ -105,6 +108,49 @@ def test_the_section_names_what_fits_and_what_was_not_run():
     assert "| training | 2.00 |" in text
     said = random_label_sections.verdict(stored())
     assert "the 27 networks of 33 that fit: Pearson 1.000" in said
+
+
+def all_pairs(sharpness, trace) -> Results:
+    """Every pair with two networks a ratio whose measures are functions of it."""
+    names = [random_labels.name_of(pair, 0) for pair in random_labels.PAIRS]
+    measures = {"normalized-sharpness": sharpness, "hessian-trace": trace}
+    networks = []
+    for one in NETWORKS[:22]:
+        found = {
+            name: {"value": of(one["gap"]), "status": "EXACT"}
+            for name, of in measures.items()
+        }
+        networks.append({**one, "fitted": True, "measures": found})
+    return Results(
+        {n: {"result": {"networks": networks}} for n in [*names, wide.name_of(0.0, 0)]}
+    )
+
+
+def verdicts(results: Results) -> list[str]:
+    checks = random_label_findings.CHECKS.values()
+    return [check.find(results)[0] for check in checks]
+
+
+def test_findings_follow_the_networks():
+    assert verdicts(Results({})) == [NOT_RUN] * 3
+    assert verdicts(stored()) == [IN_PART] * 3
+    said = [check.find(stored())[1] for check in random_label_findings.CHECKS.values()]
+    assert (
+        "1.000 [1.000, 1.000] (LeNet on MNIST); WRN-16-4 on CIFAR-10 not run" in said[0]
+    )
+    assert "less than (17) in 1 of 1 pairs" in said[1]
+    assert "LeNet on MNIST: 33, 27 of which fit" in said[2]
+
+
+def test_findings_turn_with_the_numbers():
+    def straight(gap: float) -> float:
+        return 1 + gap
+
+    def bent(gap: float) -> float:
+        return (1 + gap - 0.5) ** 2 if gap > 0.2 else 1.5
+
+    assert verdicts(all_pairs(straight, bent)) == [REPRODUCED, REPRODUCED, IN_PART]
+    assert verdicts(all_pairs(bent, straight)) == [OPEN, REFUTED, IN_PART]
 
 
 def test_figures_have_a_point_for_each_network(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from papers.rangamani2019.statistics import (
     compare,
+    holm,
     line,
     line_within,
     sign_flip,
@@ -34,6 +35,18 @@ def test_sign_flip_counts_ties_in_spite_of_rounding():
     assert sign_flip([0.1, 0.2, -0.3]) == 1.0
     # 0.1 + 0.2 and 0.3 differ in the last bit; both choices below count.
     assert sign_flip([0.1, 0.2, 0.3]) == 2 / 8
+
+
+def test_sign_flip_of_many_pairs():
+    # As many choices have a sum of 18 or more as have at most one wrong sign of 20.
+    assert sign_flip([1.0] * 19 + [-1.0]) == 2 * 21 / 2**20
+
+
+def test_holm_by_hand():
+    # 3 × 0.01, then 2 × 0.02, then the larger of 0.04 and 1 × 0.03.
+    assert holm([0.02, 0.01, 0.03]) == [0.04, 0.03, 0.04]
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_t_test_by_hand():

@@ -81,10 +81,9 @@ def check_paths(out: Path | None, *others: Path | None) -> None:
 def check_table(settings: Settings) -> None:
     """Refuse a table of measures where none is asked for, before anything is computed."""
     if settings.out is not None and not settings.requests:
-        from flatgauge.exports import comma_separated, latex
-        from flatgauge.exports.tabular import NOTHING
+        from flatgauge.exports.tabular import NOTHING, formats
 
-        if settings.out.suffix.lower() in (*comma_separated.SUFFIXES, *latex.SUFFIXES):
+        if getattr(formats().get(settings.out.suffix.lower()), "TABLE", False):
             raise OptionError(NOTHING)
 
 

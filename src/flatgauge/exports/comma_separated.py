@@ -13,6 +13,7 @@ from flatgauge.exports.tabular import NOTHING, Tabular
 from flatgauge.files import write_text
 
 SUFFIXES = (".csv",)
+TABLE = True
 
 
 def write(result: Tabular, path: Path) -> list[Path]:

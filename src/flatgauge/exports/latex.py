@@ -10,6 +10,7 @@ from flatgauge.exports.tabular import NOTHING, Tabular
 from flatgauge.files import write_text
 
 SUFFIXES = (".tex",)
+TABLE = True
 SPECIAL = {
     "\\": r"\textbackslash{}",
     "&": r"\&",

@@ -19,6 +19,7 @@ from flatgauge.solvers.ritz import (
     ExtremePair,
     distance_beyond,
     extreme,
+    measure_of,
     run_lanczos,
     spectral_radius,
 )
@@ -249,7 +250,7 @@ def _diagonalized(pairs: list[Pair], sign: int, tol: float) -> Deflation:
             value,
             mixing,
             norm,
-            allowed=tol * (abs(value) if sign > 0 else radius),
+            allowed=tol * measure_of(value, sign, radius),
             floor=floor,
             finest=rounding_of(basis.dtype) * radius,
         )

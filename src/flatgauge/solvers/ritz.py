@@ -124,17 +124,22 @@ def spectral_radius(run: Lanczos) -> float:
     return max(run.scale, float(np.abs(run.ritz()[0]).max()))
 
 
-def extreme(run: Lanczos, sign: int, tol: float) -> ExtremePair:
-    """The Ritz pair at one end, judged relative to |theta| or to the radius.
+def measure_of(value: float, sign: int, radius: float) -> float:
+    """What a tolerance is relative to.
 
     The largest is judged relative to itself; the smallest, which may well be 0,
     relative to the spectral radius.
     """
+    return abs(value) if sign > 0 else radius
+
+
+def extreme(run: Lanczos, sign: int, tol: float) -> ExtremePair:
+    """The Ritz pair at one end, judged relative to |theta| or to the radius."""
     values, vectors = run.ritz()
     index = -1 if sign > 0 else 0
     value = sign * float(values[index])
     radius = max(run.scale, float(np.abs(values).max()))
-    size = abs(value) if sign > 0 else radius
+    size = measure_of(value, sign, radius)
     floor = run.rounding * radius
     # What is zero up to rounding has no share to aim at.
     known = radius if abs(value) <= floor else size

@@ -1,0 +1,84 @@
+"""What the networks with random labels say of section 6, of Figures 1, 3 and 4."""
+
+from __future__ import annotations
+
+from flatgauge.rankings import RankStatistic
+from flatgauge.vocabulary import Association
+from papers.completeness import IN_PART, REFUTED, REPRODUCED, Check, Finding, judged
+from papers.experiment import Results
+from papers.page import NOT_RUN
+from papers.tsuzuku2019.generalization import PAPERS, TITLES, TRACE, order, pairs
+
+HEADLINE = "cifar10-wrn"
+# Figure 1 prints it in percent.
+PRINTED = 0.911
+
+
+def correlations(results: Results) -> dict[str, tuple[RankStatistic, RankStatistic]]:
+    """Pearson's correlation of (17) and of the trace with the gap, where networks fit."""
+    found = {}
+    for pair, networks in pairs(results):
+        fitted = order([one for one in networks if one["fitted"]])
+        if fitted is not None:
+            ours, trace = (
+                fitted.found[name][Association.PEARSON] for name in (PAPERS, TRACE)
+            )
+            found[pair] = ours, trace
+    return found
+
+
+def normalized(results: Results) -> Finding:
+    """The headline: how (17) goes with the accuracy gap."""
+    found = {pair: ours for pair, (ours, _) in correlations(results).items()}
+    if not found:
+        return NOT_RUN, ""
+    if HEADLINE not in found:
+        return IN_PART, f"{_listed(found)}; {TITLES[HEADLINE]} {NOT_RUN}"
+    one = found[HEADLINE]
+    largest = one.value if one.high is None else one.high
+    return judged(largest is not None and largest >= PRINTED), _listed(found)
+
+
+def trace(results: Results) -> Finding:
+    """Whether the trace goes with the gap less than (17) does."""
+    found = correlations(results)
+    if not found:
+        return NOT_RUN, ""
+    known = {
+        pair: (ours.value, other.value)
+        for pair, (ours, other) in found.items()
+        if ours.value is not None and other.value is not None
+    }
+    less = [pair for pair, (ours, other) in known.items() if other < ours]
+    words = _listed({pair: other for pair, (_, other) in found.items()})
+    words += f"; less than (17) in {len(less)} of {len(known)} pairs"
+    if HEADLINE not in found:
+        return IN_PART, f"{words}; {TITLES[HEADLINE]} {NOT_RUN}"
+    if not less:
+        return REFUTED, words
+    return REPRODUCED if len(less) == len(known) == len(TITLES) else IN_PART, words
+
+
+def training(results: Results) -> Finding:
+    """How many networks were trained, and how many of them fit."""
+    said = [
+        f"{TITLES[pair]}: {len(networks)}, {sum(one['fitted'] for one in networks)} of "
+        "which fit"
+        for pair, networks in pairs(results)
+    ]
+    if not said:
+        return NOT_RUN, ""
+    return IN_PART, f"until they fit, not for all epochs; {'; '.join(said)}"
+
+
+def _listed(found: dict[str, RankStatistic]) -> str:
+    said = ", ".join(f"{one.shown} ({TITLES[pair]})" for pair, one in found.items())
+    return f"Pearson's correlation over the networks that fit: {said}"
+
+
+CHECKS = {
+    "random labels": Check((), normalized),
+    "random labels, trace": Check((), trace),
+    "random labels, training": Check((), training),
+}
+"""Key in expected.json -> how the verdict follows from the networks that were trained."""
