@@ -136,6 +136,21 @@ def test_an_observer_hears_the_plan_and_the_steps(objective):
     assert last.left == math.inf
 
 
+def test_estimates_on_the_way_are_made_for_those_who_hear_them(objective):
+    watched = []
+
+    class Planned(Observer):
+        def planned(self, expected, budget):
+            watched.append(expected)
+
+        def __call__(self, what, index, count):
+            watched.append(deadline.watched())
+
+    fg.measure(objective, "hessian-trace", progress=Planned())
+    assert list(watched[0]) == ["hessian-trace"]
+    assert watched[1:] == [False]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_lines_of_progress(objective, clock, terminal, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)

@@ -131,6 +131,17 @@ def test_a_loss_is_a_part_of_the_key(objective):
     assert with_a_loss(objective, objective.loss) is not with_a_loss(other, other.loss)
 
 
+def test_a_network_in_double_is_its_own_double(objective):
+    double = objective.in_double()
+    moved = double.at({n: 2 * t for n, t in double.parameters.items()})
+    assert double.in_double().network is double.network
+    # Its network is where it was before.
+    again = moved.in_double()
+    assert again.network is not moved.network
+    for name, tensor in moved.parameters.items():
+        assert torch.equal(again.network.parameters[name], tensor)
+
+
 @pytest.mark.parametrize(
     "derive",
     [

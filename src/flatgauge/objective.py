@@ -269,8 +269,15 @@ class Objective(Readings, Displayed):
         return changed
 
     def in_double(self) -> Objective:
-        """With its network in float64, and no facts; batches stay: convert what you use."""
+        """With its network in float64, and no facts; batches stay: convert what you use.
+
+        A network that is in float64 already is shared.
+        """
         changed = self._clone()
+        at_home = self.parameters is self.network.parameters and not self.sharded
+        if self.dtype == torch.float64 and at_home:
+            # As it is: nobody changes a network.
+            return changed
         changed.network = self.network.with_model(
             self.model(), list(self.parameters), dtype=torch.float64
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from flatgauge.deadline import Deadline, OutOfTime
+from flatgauge.deadline import Deadline, OutOfTime, Step
 from flatgauge.durations import time_shown
 from flatgauge.measures.registry import Outcome
 from flatgauge.measures.workbench import Workbench
@@ -74,10 +74,11 @@ class Schedule:
         self._listener = None
         if ranks.first:
             self._listener = Lines() if progress is True else progress or None
-        hear = self._listener.inside if isinstance(self._listener, Observer) else None
+        told = isinstance(self._listener, Observer)
         self._deadline: Deadline | None = None
-        if ranks.agreed(budget is not None or hear is not None):
+        if ranks.agreed(budget is not None or told):
             limit = math.inf if budget is None else budget
+            hear = _heard(self._listener)
             self._deadline = Deadline(limit, hear, ranks.agreed)
 
     @contextmanager
@@ -242,6 +243,14 @@ class Schedule:
 
     def _whole(self) -> dict[str, float | None]:
         return in_turn(self.order, self.expected)
+
+
+def _heard(listener: Progress | None) -> Callable[[Step], None] | None:
+    """What hears how far a measure is: estimates on the way are made for it alone."""
+    if not isinstance(listener, Observer):
+        return None
+    deaf = type(listener).inside is Observer.inside
+    return None if deaf else listener.inside
 
 
 def _nothing(stop: OutOfTime, when: str) -> Outcome:

@@ -25,13 +25,13 @@ def objective():
 @pytest.fixture
 def asked(monkeypatch):
     """The tolerances that the solver was given."""
-    seen, balance = set(), normalized_sharpness.balance
+    seen, together = set(), normalized_sharpness.balance_together
 
-    def watched(alpha, beta, tol):
+    def watched(problems, tol):
         seen.add(tol)
-        return balance(alpha, beta, tol)
+        return together(problems, tol)
 
-    monkeypatch.setattr(normalized_sharpness, "balance", watched)
+    monkeypatch.setattr(normalized_sharpness, "balance_together", watched)
     return seen
 
 

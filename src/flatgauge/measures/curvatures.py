@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -47,14 +47,23 @@ class Curvature:
         self, function: Callable[[Params], float]
     ) -> tuple[float, float | None]:
         """A function of the diagonal, and its error (None if it is exact)."""
-        value = function(self.mean)
+        return self.evaluate_together(lambda points: list(map(function, points)))
+
+    def evaluate_together(
+        self, functions: Callable[[Sequence[Params]], list[float]]
+    ) -> tuple[float, float | None]:
+        """The same, for a function that several diagonals are handed to at once.
+
+        First it is asked for its value at the mean, alone.
+        """
+        (value,) = functions([self.mean])
         if not self.replicates and self.rounding is not None:
             ends = [add(self.mean, self.rounding, sign) for sign in (1.0, -1.0)]
-            error = max(abs(function(end) - value) for end in ends)
+            error = max(abs(end - value) for end in functions(ends))
             return value, shown(error, value, next(iter(self.mean.values())).dtype)
         if not self.replicates:
             return value, None
-        return value, float(standard_error([function(r) for r in self.replicates]))
+        return value, float(standard_error(functions(self.replicates)))
 
 
 def shown(error: float, value: float, dtype: torch.dtype) -> float | None:

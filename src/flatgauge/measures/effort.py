@@ -42,7 +42,7 @@ BALANCING, FINE_BALANCING = 6.0, 10.0
 # Operations in float64 that a product of matrices does in a second.
 OPERATIONS = 4e10
 # Gradients and products are timed until this many seconds have gone by, up to so often.
-TIMED, MOST_TIMED = 0.03, 5
+TIMED, MOST_TIMED = 0.03, 3
 
 
 @once

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from flatgauge.measures.registry import Outcome, measure, output_claims
 from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.shards import number
-from flatgauge.solvers.balancing import Balancing, balance, problems_of
+from flatgauge.solvers.balancing import Balancing, problems_of
+from flatgauge.solvers.balancing_together import balance_together
 from flatgauge.vectors import Params
 from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
@@ -83,18 +85,21 @@ def normalized_sharpness(
     factor = 1 / math.sqrt(2 * lam)
     gap = _gap_worth_closing(diagonal, point, matrices) if tol is None else tol
 
-    def solve(h: Params) -> dict[str, list[Balancing]]:
-        return {
-            name: [
-                balance(alpha, beta, gap)
-                for alpha, beta in problems_of(matrix, h[name], point[name])
-            ]
-            for name, matrix in matrices.items()
-        }
+    def solve(diagonals: Sequence[Params]) -> list[dict[str, list[Balancing]]]:
+        problems = [
+            {n: problems_of(m, h[n], point[n]) for n, m in matrices.items()}
+            for h in diagonals
+        ]
+        every = [one for each in problems for some in each.values() for one in some]
+        found = iter(balance_together(every, gap))
+        return [
+            {name: list(islice(found, len(some))) for name, some in each.items()}
+            for each in problems
+        ]
 
     lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}
     try:
-        solved = solve(diagonal.mean)
+        (solved,) = solve([diagonal.mean])
     except OutOfTime as stop:
         message = stop.after("before the convex problems were solved")
         found = {"elementwise": sum(lower.values()), "elementwise_layers": lower}
@@ -102,13 +107,17 @@ def normalized_sharpness(
     deadline.usable()
     layers = {n: factor * sum(p.value for p in parts) for n, parts in solved.items()}
 
-    def total(h: Params) -> float:
-        found = solved if h is diagonal.mean else solve(h)
-        return factor * sum(p.value for parts in found.values() for p in parts)
+    def totals(diagonals: Sequence[Params]) -> list[float]:
+        known = len(diagonals) == 1 and diagonals[0] is diagonal.mean
+        every = [solved] if known else solve(diagonals)
+        return [
+            factor * sum(p.value for parts in found.values() for p in parts)
+            for found in every
+        ]
 
     stopped = ""
     try:
-        value, error = diagonal.evaluate(total)
+        value, error = diagonal.evaluate_together(totals)
     except OutOfTime as stop:
         value = sum(layers.values())
         error = value * _relative_error(diagonal, point, matrices)

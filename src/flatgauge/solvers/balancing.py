@@ -130,6 +130,11 @@ def problems_of(
     return list(zip(alphas, betas, strict=True))
 
 
+def reached(tol: float) -> str:
+    """What is said of a gap that met the tolerance."""
+    return f"The certified relative gap is at most {tol:g}."
+
+
 def _checked(matrix: Tensor, name: str) -> Tensor:
     matrix = matrix.detach().double()
     if not matrix.numel():
@@ -179,7 +184,7 @@ def _mask(chosen: Tensor, size: int) -> Tensor:
 
 def _verdict(gap: float, tol: float, max_steps: int) -> tuple[Status, str]:
     if gap <= tol:
-        return Status.CONVERGED, f"The certified relative gap is at most {tol:g}."
+        return Status.CONVERGED, reached(tol)
     return Status.NOT_CONVERGED, (
         f"The relative gap is {gap:.3g} where {tol:g} was asked for: raise "
         f"max_steps={max_steps} or tol."

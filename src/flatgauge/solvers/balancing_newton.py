@@ -195,12 +195,12 @@ def _dual_bound(
         step = some[:, None] + dy
         missing = (upper == 0) & (lower == 0)
         longest = max(longest, float(step.abs().masked_fill_(missing, 0.0).max()))
-        bound += _excess(upper, step) + _excess(lower, -step)
+        bound += float((excess(upper, step) + excess(lower, -step)).sum())
     return longest, bound
 
 
-def _excess(part: Tensor, step: Tensor) -> float:
-    """Σ part · f(step), infinite where a step of an entry is beyond -1."""
+def excess(part: Tensor, step: Tensor) -> Tensor:
+    """Each entry of part · f(step), infinite where a step is beyond -1."""
     each = (1 + step) * step.log1p() - step
     each = torch.where(step > -1, each, torch.where(step == -1, 1.0, math.inf))
-    return float(torch.where(part > 0, part * each, 0.0).sum())
+    return torch.where(part > 0, part * each, 0.0)

@@ -111,13 +111,15 @@ def grouped(coupled: np.ndarray, allowed: float) -> Grouping:
 def _with_groups(coupled: np.ndarray, count: int) -> Grouping:
     """Each tensor, the largest first, in the group that it is least coupled with."""
     between = coupled - np.diag(np.diagonal(coupled))
-    labels = np.full(len(coupled), -1)
+    # The last label is that of tensors in no group yet.
+    labels = np.full(len(coupled), count)
     order = np.argsort(-coupled.sum(axis=1), kind="stable")
     for _ in range(ROUNDS):
         before = labels.copy()
         for i in order:
-            labels[i] = -1
-            labels[i] = np.argmin([between[i, labels == g].sum() for g in range(count)])
+            labels[i] = count
+            sums = np.bincount(labels, between[i], minlength=count + 1)
+            labels[i] = np.argmin(sums[:count])
         if np.array_equal(before, labels):
             break
     groups = [np.flatnonzero(labels == g) for g in range(count)]
