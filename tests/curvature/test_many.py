@@ -117,7 +117,26 @@ def test_the_matrix_is_that_of_torch(objective, together, monkeypatch):
     assert_close(of_part, {name: (hessian @ rest)[name] for name in names})
 
 
-@pytest.mark.parametrize("trouble", ["wrong", "refused"])
+def test_rows_that_were_timed_are_not_made_again(objective, monkeypatch):
+    monkeypatch.setattr(many, "LEAST", 2)
+    monkeypatch.setattr(many, "MOST", 2)
+    own, made = ManyProducts._rows, []
+
+    def counted(self, start):
+        made.append(start)
+        return own(self, start)
+
+    monkeypatch.setattr(ManyProducts, "_rows", counted)
+    hessian = fg.Hessian(objective)
+    assert hessian.matrix_seconds(instead_of=10**6)
+    assert len(made) == 3
+    found = hessian.as_matrix(instead_of=10**6)
+    assert sorted(made) == list(range(0, hessian.dimension, 2))
+    truth = dense_hessian(objective)
+    torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("trouble", ["wrong", "refused", "swapped", "mixed"])
 def test_what_cannot_be_done_at_once_is_done_one_by_one(trouble, monkeypatch):
     objective = fg.Objective(mlp(5, 4, 3, activation=nn.Tanh).double(), (X, Y))
     own = ManyProducts.__call__
@@ -126,6 +145,10 @@ def test_what_cannot_be_done_at_once_is_done_one_by_one(trouble, monkeypatch):
         if trouble == "refused":
             raise RuntimeError("no batching rule")
         found = own(self, vectors, onto)
+        if trouble == "swapped":
+            return {name: image.flip(0) for name, image in found.items()}
+        if trouble == "mixed":
+            return {n: image.mean(0, True) + 0 * image for n, image in found.items()}
         return {**found, "0.bias": found["0.bias"] * 1.001}
 
     monkeypatch.setattr(ManyProducts, "__call__", wrong)

@@ -95,9 +95,11 @@ def of_diagonal(
     shared = f"{method} diagonal under {objective.loss.name}"
     if method == "basis":
         count = size(objective.parameters)
-        whole = _product(work) * count
         made = _matrix(work, objective, count)
-        return made or Gradients(whole, whole, whole, shared)
+        if made is not None:
+            return made
+        whole = _product(work) * count
+        return Gradients(whole, whole, whole, shared)
     if method == "hutchinson":
         return Gradients(_probe(work) * probes, 2 * _probe(work))
     if method == "exact":
