@@ -47,6 +47,13 @@ def test_counts_are_those_of_one_operator():
 
 def test_as_many_vectors_go_at_a_time_as_have_room(monkeypatch):
     A = DenseOperator(torch.eye(3))
+    monkeypatch.setattr(operator, "memory_budget", lambda *_: 0)
+    # So little goes without a look at what is free, unless somebody says how much.
+    assert A.at_a_time(5) == 5
+    A.memory = 10**9
+    assert A.at_a_time(5) == 1
+    A.memory = None
+    monkeypatch.setattr(operator, "LITTLE", 0)
     for room, most in ((10**9, 5), (3 * operator.HELD * 12, 3), (0, 1)):
         monkeypatch.setattr(operator, "memory_budget", lambda *_, room=room: room)
         assert A.at_a_time(5) == most

@@ -71,6 +71,8 @@ def retime(store: Store, arguments: argparse.Namespace) -> int:
     """Time the default sets of rows again; the rest of each stays as it is."""
     rows = store.rows()
     names = [n for n, row in rows.items() if "gradients" in row]
+    if arguments.only:
+        names = [n for n in names if any(part in n for part in arguments.only)]
     for found in run(names, arguments.seconds, arguments.jobs, timed):
         row = rows[found["name"]]
         store.put(row | {key: found[key] for key in TIMES if key in found})

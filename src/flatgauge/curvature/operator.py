@@ -37,6 +37,8 @@ PRODUCT_UNITS = 16.0
 # Vectors of memory for each that is multiplied at a time: its image and what both are made
 # of, and as much again for what batches keep.
 HELD = 8
+# Bytes that are taken without a look at what is free, which takes longer than a product.
+LITTLE = 2**25
 
 # v ↦ A_b v, for one batch b.
 Product = Callable[[Params], Params]
@@ -104,9 +106,13 @@ class SymmetricOperator(ABC):
 
     def at_a_time(self, most: int) -> int:
         """How many of so many vectors to multiply in one pass, as far as memory goes."""
+        wanted = max(1, min(together(self.space), most))
+        needed = HELD * own_bytes(self.space) * wanted
+        if self.memory is None and self.ranks.count == 1 and needed <= LITTLE:
+            return wanted
         device = next(iter(self.space.values())).device
         room = memory_budget(device, self.memory) // (HELD * own_bytes(self.space))
-        return max(1, min(together(self.space), most, self.ranks.least(room)))
+        return max(1, min(wanted, self.ranks.least(room)))
 
     def _counted(self, vectors: list[Params]) -> list[Params]:
         self.products += len(vectors)

@@ -51,6 +51,7 @@ class XTrace:
         self._inner = np.zeros((0, 0))
         self._triangle = np.zeros((0, 0))
         self._overlaps = np.zeros((0, 0))
+        self._said: tuple[float, float, float, float] | None = None
 
     @property
     def probes(self) -> int:
@@ -80,6 +81,11 @@ class XTrace:
         The scale, against which rounding and a trace near zero are judged, is the
         nuclear norm of the part of the operator that the probes found.
         """
+        if self._said is None:
+            self._said = self._estimated()
+        return self._said
+
+    def _estimated(self) -> tuple[float, float, float, float]:
         singles = _leave_one_out(self._overlaps, self._triangle, self._inner)
         plain = singles.std(ddof=1) / np.sqrt(self.probes)
         groups = np.array_split(np.arange(self.probes), min(self.probes, GROUPS))
@@ -99,7 +105,7 @@ class XTrace:
 
     def add(self, signs: Float[Tensor, "c n"], images: Float[Tensor, "c n"]) -> None:
         """Add probes whose products are known already."""
-        count = len(signs)
+        count, self._said = len(signs), None
         basis, above, corner = self._orthonormalized(images)
         products = self.operator.multiply_flat(basis.T).T.contiguous()
         beside = self._project(products)
