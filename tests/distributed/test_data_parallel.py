@@ -70,6 +70,10 @@ def test_everything_else(pair):
             assert torch.allclose(torch.tensor(found), torch.tensor(known), atol=1e-12)
 
 
+def test_processes_make_room_together(pair):
+    assert all(all(one) for one in pair(shared_work.made_room))
+
+
 def test_the_report_is_the_same_on_every_rank_and_says_so(pair):
     first, second = pair(shared_work.provenance)
     assert first.to_dict() == second.to_dict()

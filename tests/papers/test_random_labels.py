@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from papers.completeness import IN_PART, OPEN, REFUTED, REPRODUCED
+from papers.completeness import ABSENT, IN_PART, OPEN, REFUTED, REPRODUCED
 from papers.experiment import Context, Results
-from papers.page import NOT_RUN
 from papers.store import plain
 from papers.tsuzuku2019 import (
     random_label_findings,
@@ -132,7 +131,7 @@ def verdicts(results: Results) -> list[str]:
 
 
 def test_findings_follow_the_networks():
-    assert verdicts(Results({})) == [NOT_RUN] * 3
+    assert verdicts(Results({})) == [ABSENT] * 3
     assert verdicts(stored()) == [IN_PART] * 3
     said = [check.find(stored())[1] for check in random_label_findings.CHECKS.values()]
     assert (

@@ -129,10 +129,10 @@ class CurvatureOperator(SymmetricOperator):
     def make_room(self) -> None:
         """Give up what is kept, if others could not keep as much beside it."""
         made = self._products
-        if made is None or made.plan.replays:
-            return
         room = KEPT_SHARE * memory_budget(self.objective.device, self.memory)
-        if not self.ranks.least(int(made.held <= room)):
+        keeps = made is None or made.plan.replays or made.held <= room
+        # All processes ask, whatever each has planned for its own batches.
+        if not self.ranks.least(int(keeps)):
             self._products = None
 
     def _ready(self) -> Products:

@@ -18,6 +18,8 @@ from flatgauge.vectors import first_line, gaussian, generator
 # What the device still has to do after the launches of a product, in units of their time,
 # from which on replays were not more than 6 % faster (ResNet-50, ViT-B, GPT-2: 0.5 to 0.6).
 BUSY = 0.15
+# What a recording must save, in units of what it takes.
+LEAST_WORTH = 1.0
 
 
 class KeptCudaGraph(Route):
@@ -72,7 +74,7 @@ class KeptCudaGraph(Route):
         saved, taken = (plain - (_now() - made)) * expect, made - started
         if not self.replays:
             return None, self.failure
-        if saved < taken:
+        if saved < LEAST_WORTH * taken:
             saves = max(saved, 0.0)
             return None, f"it takes {taken:.2g} s, and would save {saves:.2g} s"
         return recorded, ""
