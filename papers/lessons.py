@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from papers.dinh2017.ranking import kept_values
 from papers.experiment import Results
-from papers.page import NOT_RUN, number
+from papers.page import number
+from papers.rangamani2019 import cifar_cells
 from papers.rangamani2019.cause import MANY, loss_orders, near, orders
 from papers.rangamani2019.minima import cells
 from papers.tsuzuku2019.findings import bound
@@ -24,7 +25,8 @@ class Lesson:
     Attributes:
         advice: what to do.
         needs: the runs behind it, (paper, run); a lesson from whatever was run has none.
-        shown: what they gave, from the results of all papers; "" if nothing was run.
+        shown: what they gave, from the results of all papers; "" if that is nothing:
+            advice without a number behind it is not given.
     """
 
     advice: str
@@ -34,13 +36,13 @@ class Lesson:
 
 def listed(results: Stored) -> str:
     """All of them as a list in Markdown."""
-    return "".join(f"- **{one.advice}** {_shown(one, results)}\n" for one in LESSONS)
+    found = [(one.advice, _shown(one, results)) for one in LESSONS]
+    return "".join(f"- **{advice}** {shown}\n" for advice, shown in found if shown)
 
 
 def _shown(lesson: Lesson, results: Stored) -> str:
     there = all(run in results[paper] for paper, run in lesson.needs)
-    said = lesson.shown(results) if there else ""
-    return said or f"{NOT_RUN.capitalize()} yet."
+    return lesson.shown(results) if there else ""
 
 
 def rescaled(results: Stored) -> str:
@@ -52,8 +54,8 @@ def rescaled(results: Stored) -> str:
     kept = [row for row in rows if row["claims"]]
     return (
         f"Along rescaled layers of one function `{free['measure']}` moved by a factor of "
-        f"{number(free['factor'], 2)}; {len(kept)} measures that claim not to move did so "
-        f"by {number(max(row['drift'] for row in kept), 2)} (relative) at most."
+        f"{number(free['factor'], 2)}; the {len(kept)} measures that claim not to move "
+        f"moved by {number(max(row['drift'] for row in kept), 2)} (relative) at most."
     )
 
 
@@ -69,7 +71,8 @@ def elsewhere(results: Stored) -> str:
 
 def one_loss(results: Stored) -> str:
     """Small against large batches, where losses differ and where they do not."""
-    made = list(cells(results["rangamani2019"]))
+    found = results["rangamani2019"]
+    made = [one for one in (*cells(found), *cifar_cells.cells(found)) if one.small]
     far = [one for one in made if orders(one) >= MANY]
     close = [one for one in made if near(one)]
     said = []
@@ -83,7 +86,8 @@ def one_loss(results: Stored) -> str:
         most = max(abs(orders(one)) for one in close)
         said.append(
             f"Where the train losses were nearly the same ({len(close)} of {len(made)} "
-            f"kinds of networks), by a factor of {10**most:.1f} at most."
+            "kinds of networks), small and large batches differed by a factor of "
+            f"{10**most:.1f} at most."
         )
     return " ".join(said)
 
@@ -99,9 +103,9 @@ def exact(results: Stored) -> str:
         one["ratios"][one["probes"].index(10)] for one in (printed, products, gauss)
     ]
     return (
-        "With 10 probes, clipped at 0, (17) came out {} times too large by differences and "
-        "{} times by exact products; by the Gauss-Newton matrix, which has nothing to "
-        "clip, {} times its exact value.".format(*(number(one, 3) for one in ratios))
+        "With 10 probes, clipped at 0, (17) came out {} times its exact value by "
+        "differences and {} times by exact products; by the Gauss-Newton matrix, which has "
+        "nothing to clip, {} times.".format(*(number(one, 3) for one in ratios))
     )
 
 
@@ -138,7 +142,7 @@ LESSONS = (
         elsewhere,
     ),
     Lesson(
-        "Compare networks at the same train loss, or under the normalized cross-entropy.",
+        "Compare networks at the same train loss.",
         [],
         one_loss,
     ),
@@ -148,7 +152,7 @@ LESSONS = (
         exact,
     ),
     Lesson(
-        "Do not read a bound as a ranking.",
+        "Do not take a bound that holds for one that says something.",
         [("tsuzuku2019", "bounds-digits"), ("tsuzuku2019", "bounds-mnist")],
         bounds,
     ),

@@ -15,7 +15,7 @@ from papers.dinh2017.completeness import standing
 from papers.dinh2017.run import PAPER as DINH
 from papers.experiment import Paper, Results
 from papers.page import NOT_RUN, provenance, table
-from papers.rangamani2019 import cause, simulations
+from papers.rangamani2019 import cause, cifar_findings, discussion, simulations
 from papers.rangamani2019.findings import CHECKS as OF_RANGAMANI
 from papers.rangamani2019.run import PAPER as RANGAMANI
 from papers.runner import ROOT
@@ -121,6 +121,8 @@ def _rangamani(results: Results) -> str:
         simulations.tables_verdict(results),
         simulations.figure1_verdict(results),
         *cause.verdict(results),
+        cifar_findings.verdict(results),
+        discussion.answer(results),
     ]
     return "".join(f"- {one}\n" for one in said)
 

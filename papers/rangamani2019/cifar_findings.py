@@ -78,7 +78,10 @@ def above(results: Results) -> Finding:
     every = all(count == points for count, points in counts)
     some = any(count for count, _ in counts)
     words = f"the large batches' mean line is the higher: {said}{_rest(found, results)}"
-    return _judged(every, some, found), words
+    # A line may be higher and no steeper: that alone bears out half of the statement.
+    steeper = [figure2.steeper(cell, "layer") for cell in found]
+    words += f"; it rises more in {sum(steeper)} of {len(found)} networks"
+    return _judged(every and all(steeper), some or any(steeper), found), words
 
 
 def values(results: Results) -> Finding:
@@ -87,8 +90,8 @@ def values(results: Results) -> Finding:
     if not made:
         return ABSENT, why(results)
     words = (
-        f"of the {printed} printed numbers {made} were made with the authors' code's "
-        f"settings, and {agree} agree to two standard deviations"
+        f"of the {printed} printed numbers {made} were made by two networks or more with "
+        f"the authors' code's settings, and {agree} agree to two standard deviations"
     )
     if agree == printed:
         return REPRODUCED, words

@@ -51,7 +51,7 @@ def section(results: Results, expected: list[dict[str, Any]]) -> str:
         parts += [_bullets(equal_loss.sentences(found))]
         parts += [equal_loss.measures_table(found), _uncertain(found)]
     else:
-        parts += ["No pair was trained to the same loss yet: not run yet.\n"]
+        parts += [f"{_none(results)}\n"]
     parts += [equal_loss.left_out(results), ACCOUNT]
     parts += [gaps.gaps_table(results, _printed(expected))]
     parts += [_bullets(accounts(results))]
@@ -90,11 +90,14 @@ def accounts(results: Results) -> list[str]:
 
 def verdict(results: Results) -> str:
     """The discussion in a sentence or two, for the top of the page."""
+    return f"{answer(results)} See [below]({LINK})."
+
+
+def answer(results: Results) -> str:
+    """The same without the way to it."""
     found = equal_loss.alike(results)
-    more = f"CIFAR-10: {cifar_cells.coverage(results)}. See [below]({LINK})."
-    if not found:
-        return f"At the same train loss: not run yet. {more}"
-    return f"{equal_loss.sentences(found)[0]} {more}"
+    said = equal_loss.sentences(found)[0] if found else _none(results)
+    return f"{said} CIFAR-10: {cifar_cells.coverage(results)}."
 
 
 def _loss_level(found: Gap) -> str:
@@ -174,11 +177,23 @@ def _alone(results: Results, network: str) -> str:
     found = own[0].compare(MEASURES[0]) if own else None
     if found is None or found.ratio is None:
         return f"{title}: {_missing(results, network)}."
-    word = {"small": "sharper", "large": "flatter", "neither": "as sharp"}
+    tested = f"p = {number(found.sign_flip, 3)}, {found.pairs} pairs"
+    said = f"{title}: at the same train loss, rate and momentum the large batches"
+    if found.sign_flip is None or found.sign_flip >= equal_loss.LEVEL:
+        times = number(found.ratio, 3)
+        return f"{said} cannot be told from the small ones: {times} times ({tested})."
+    word, times = (
+        ("sharper", found.ratio) if found.ratio > 1 else ("flatter", 1 / found.ratio)
+    )
+    return f"{said} are {word}, by {number(times, 3)} times ({tested})."
+
+
+def _none(results: Results) -> str:
+    """Why no pair can be asked: nothing was run, or nothing is alike."""
+    if not any(cell.small for cell in equal_loss.asked(results)):
+        return "At the same train loss: not run yet."
     return (
-        f"{title}: at the same train loss, rate and momentum the large batches are "
-        f"{word[str(found.smaller)]}, by {number(found.ratio, 3)} times (p = "
-        f"{number(found.sign_flip, 3)}, {found.pairs} pairs)."
+        "At the same train loss: of what was run, no pair met its goal at a like loss."
     )
 
 

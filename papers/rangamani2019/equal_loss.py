@@ -28,7 +28,7 @@ PLACES = (
     *(("clean", network) for network in cifar.SHAPES),
 )
 LEVEL = 0.05
-SHARPER, FLATTER, OPEN, NOTHING = "sharper", "flatter", "not told apart", "no pair"
+LARGER, SMALLER, OPEN, NOTHING = "larger", "smaller", "not told apart", "no pair"
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """What the large batches are by this measure."""
+        """What the values of the large batches are."""
         if self.ratio is None or self.corrected is None:
             return NOTHING
         if self.corrected >= LEVEL:
             return OPEN
-        return SHARPER if self.ratio > 1 else FLATTER
+        return LARGER if self.ratio > 1 else SMALLER
 
 
 def every(results: Results) -> list[Cell]:
@@ -80,6 +80,11 @@ def alike(results: Results) -> list[Cell]:
             small, large = map(list, zip(*pairs, strict=True))
             found.append(Cell(cell.protocol, cell.network, cell.sizes, small, large))
     return found
+
+
+def asked(results: Results) -> list[Cell]:
+    """The cells of PLACES that have pairs, whatever their losses."""
+    return [c for c in every(results) if (c.protocol, c.network) in PLACES]
 
 
 def verdicts(found: list[Cell]) -> list[Verdict]:
@@ -175,11 +180,15 @@ def _of_the_paper(found: list[Cell], made: list[Verdict]) -> str:
             f"At the same train loss ({total} pairs: {where}) the paper's measure has no "
             "value that can be used."
         )
-    word = {OPEN: "cannot be told from the small ones"}.get(
-        own.word, f"are {own.word} than the small ones"
-    )
+    judged = {
+        LARGER: "are sharper than the small ones",
+        SMALLER: "are flatter than the small ones",
+        OPEN: "cannot be told from the small ones",
+    }[own.word]
+    if own.word == OPEN and own.p is not None and own.p < LEVEL:
+        judged += " once it is one of many measures that are asked"
     return (
-        f"At the same train loss ({total} pairs: {where}) the large batches {word} by "
+        f"At the same train loss ({total} pairs: {where}) the large batches {judged} by "
         f"the paper's measure: it is {number(own.ratio, 3)} times theirs on average, the "
         f"small batch has the smaller one in {own.small_is_smaller} of {own.pairs}, p = "
         f"{number(own.p, 3)}, and {number(own.corrected, 2)} corrected for the number of "
@@ -190,12 +199,12 @@ def _of_the_paper(found: list[Cell], made: list[Verdict]) -> str:
 def _of_all(made: list[Verdict]) -> str:
     groups = {
         word: [one for one in made if one.word == word]
-        for word in (SHARPER, FLATTER, OPEN, NOTHING)
+        for word in (LARGER, SMALLER, OPEN, NOTHING)
     }
     tested = len(made) - len(groups[NOTHING])
     words = [
-        f"Of {tested} measures with pairs, the large batches come out sharper by "
-        f"{_listed(groups[SHARPER])}, flatter by {_listed(groups[FLATTER])}; "
+        f"Of {tested} measures with pairs, the large batches have the larger values of "
+        f"{_listed(groups[LARGER])} and the smaller ones of {_listed(groups[SMALLER])}; "
         f"{len(groups[OPEN])} do not tell the two apart at a corrected p of {LEVEL:g}."
     ]
     if groups[NOTHING]:
@@ -209,7 +218,7 @@ def _of_the_rest(found: list[Cell], made: list[Verdict]) -> str:
     loss = pooled(MEASURES[0], [cell.compare_losses() for cell in found])
     if loss.ratio is None:
         return "The losses of these pairs are not known well enough to compare them."
-    asked = [one.measure for one in made if one.word in (SHARPER, FLATTER)]
+    asked = [one.measure for one in made if one.word in (LARGER, SMALLER)]
     asked = [one for one in asked if not one.logarithmic and one.loss != NORMALIZED]
     asked = [MEASURES[0], *(one for one in asked if one is not MEASURES[0])]
     rests = [

@@ -105,6 +105,13 @@ def above(cell: Cell, normalize: str) -> tuple[int, int]:
     return sum(other > one for one, other in pairs), len(pairs)
 
 
+def steeper(cell: Cell, normalize: str) -> bool:
+    """Whether the large batches' loss rises more on the way to the ends."""
+    known = distances(cell)
+    ratio = compare_at(cell, normalize, known[-1], rise=True).ratio if known else None
+    return ratio is not None and ratio > 1
+
+
 def distances(cell: Cell) -> list[float]:
     """Those of DISTANCES that the axis has."""
     axis = cell.small[0]["lines"]["axis"]

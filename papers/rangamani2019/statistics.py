@@ -107,7 +107,8 @@ def sign_flip(differences: Sequence[float]) -> float:
 def holm(values: Sequence[float]) -> list[float]:
     """Holm's correction of the p-values of several tests.
 
-    Where one is below a level, the chance that any of the tests is wrong is below it.
+    Where tests are rejected whose corrected value is below a level, the chance that any
+    of them should not have been is at most that level.
 
     >>> holm([0.01, 0.4, 0.03])
     [0.03, 0.4, 0.06]

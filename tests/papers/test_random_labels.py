@@ -135,9 +135,10 @@ def test_findings_follow_the_networks():
     assert verdicts(stored()) == [IN_PART] * 3
     said = [check.find(stored())[1] for check in random_label_findings.CHECKS.values()]
     assert (
-        "1.000 [1.000, 1.000] (LeNet on MNIST); WRN-16-4 on CIFAR-10 not run" in said[0]
+        "1.000 [1.000, 1.000] (LeNet on MNIST); WRN-16-4 on CIFAR-10: not run"
+        in said[0]
     )
-    assert "less than (17) in 1 of 1 pairs" in said[1]
+    assert "less than (17) in 1 of 1 pairs and more in 0" in said[1]
     assert "LeNet on MNIST: 33, 27 of which fit" in said[2]
 
 
@@ -150,6 +151,23 @@ def test_findings_turn_with_the_numbers():
 
     assert verdicts(all_pairs(straight, bent)) == [REPRODUCED, REPRODUCED, IN_PART]
     assert verdicts(all_pairs(bent, straight)) == [OPEN, REFUTED, IN_PART]
+
+
+def test_wide_intervals_bear_out_nothing():
+    def noisy(gap: float) -> float:
+        return (37 * (10 * gap) % 11) / 11
+
+    found = verdicts(all_pairs(noisy, noisy))
+    assert found[0] in (OPEN, IN_PART)
+    # The same numbers: neither is below the other.
+    assert found[1] == IN_PART
+    few = all_pairs(noisy, noisy)
+    for record in few.records.values():
+        record["result"] = {
+            "networks": [{**o, "fitted": False} for o in record["result"]["networks"]]
+        }
+    said = random_label_findings.normalized(few)
+    assert said == (ABSENT, "too few networks fit their labels")
 
 
 def test_figures_have_a_point_for_each_network(tmp_path):

@@ -174,3 +174,41 @@ def test_bad_matrices_are_refused():
         balance_together([good, (good[0], -good[1])])
     with pytest.raises(OptionError, match="tol=0"):
         balance_together([good, good], tol=0.0)
+
+
+def test_large_problems_are_solved_as_they_come(monkeypatch):
+    apart = alone(monkeypatch)
+    monkeypatch.setattr(balancing_together, "SMALL", 6)
+    monkeypatch.setattr(balancing_together, "TOGETHER", 12)
+    waiting = []
+
+    def problems():
+        for seed in range(4):
+            waiting.append(len(apart))
+            yield lognormal((3, 4), 1.0, 1.0, seed)
+            yield lognormal((2, 3), 1.0, 1.0, seed)
+
+    found = balance_together(problems(), 1e-10)
+    assert waiting == [0, 1, 2, 3]
+    assert len(apart) == 4
+    for (alpha, beta), one in zip(problems(), found, strict=True):
+        assert one.value == pytest.approx(balance(alpha, beta, 1e-10).value, rel=1e-9)
+
+
+def test_scales_hold_nothing_of_the_others():
+    some = [lognormal((3, 4), 1.0, 1.0, seed) for seed in range(5)]
+    for one in balance_together(some):
+        for part in (one.row_scale, one.column_scale, one.live_rows):
+            assert part.untyped_storage().nbytes() == part.nbytes
+
+
+def test_what_balance_refuses_is_refused():
+    some = [lognormal((3, 4), 9.0, 0.6, seed) for seed in range(5)]
+    for one, alone in zip(
+        balance_together(some, math.inf),
+        [balance(*each, math.inf) for each in some],
+        strict=True,
+    ):
+        assert (one.value == 0) == (alone.value == 0)
+    with pytest.raises(OptionError):
+        balance_together(some, 1e-9, max_steps=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,7 +20,7 @@ from flatgauge.measures.workbench import Workbench
 from flatgauge.results import Status
 from flatgauge.shards import number
 from flatgauge.solvers.balancing import Balancing, problems_of
-from flatgauge.solvers.balancing_together import balance_together
+from flatgauge.solvers.balancing_together import Problem, balance_together
 from flatgauge.vectors import Params
 from flatgauge.vocabulary import RENAMINGS, RESCALINGS, Kind
 
@@ -86,15 +86,20 @@ def normalized_sharpness(
     gap = _gap_worth_closing(diagonal, point, matrices) if tol is None else tol
 
     def solve(diagonals: Sequence[Params]) -> list[dict[str, list[Balancing]]]:
-        problems = [
-            {n: problems_of(m, h[n], point[n]) for n, m in matrices.items()}
-            for h in diagonals
-        ]
-        every = [one for each in problems for some in each.values() for one in some]
-        found = iter(balance_together(every, gap))
+        counts: list[int] = []
+
+        def problems() -> Iterator[Problem]:
+            # One by one: together, in float64, they would be as large as several models.
+            for h in diagonals:
+                for name, matrix in matrices.items():
+                    some = problems_of(matrix, h[name], point[name])
+                    counts.append(len(some))
+                    yield from some
+
+        found, sizes = iter(balance_together(problems(), gap)), iter(counts)
         return [
-            {name: list(islice(found, len(some))) for name, some in each.items()}
-            for each in problems
+            {name: list(islice(found, next(sizes))) for name in matrices}
+            for _ in diagonals
         ]
 
     lower = {n: factor * _elementwise(diagonal.mean[n], point[n]) for n in matrices}

@@ -24,7 +24,8 @@ class Balancing:
 
     Attributes:
         value: the objective at the scales found, an upper bound of the infimum.
-        gap: (value - infimum) / value is at most this, by a dual bound.
+        gap: (value - infimum) / value is at most this, by a dual bound, up to rounding of
+            the value.
         attained: whether scales exist that reach the infimum.
         row_scale: the log scales x. Only the sums x_i + y_j within one connected
             component are determined. +-inf for a dead row, whose entries can be scaled

@@ -98,7 +98,8 @@ def solve_batch(
     easy = ~empty & batch.started()
     batch, at = batch.some(easy), at[easy]
     if len(at):
-        batch.sweep(torch.zeros_like(batch.y), tol, SWEEPS)
+        easy = batch.sweep(torch.zeros_like(batch.y), tol, SWEEPS)
+        batch, at = batch.some(easy), at[easy]
     for number in range(1, most_steps + 1):
         if not len(at):
             break
