@@ -16,7 +16,8 @@ from support.made_up_cifar import (
     stored,
 )
 
-from papers.rangamani2019 import figure2, figure2_section
+from papers.completeness import IN_PART
+from papers.rangamani2019 import cifar_findings, figure2, figure2_section
 from papers.rangamani2019.lines import NORMALIZATIONS
 
 AUTHORS = [run for run in CIFAR if parts(run)[:2] == ("authors", "alexnet")]
@@ -69,6 +70,24 @@ def test_heights_by_hand(results):
     assert (rise.pairs, rise.small_is_smaller) == (8, 8)
     assert figure2.above(cell, "layer") == (20, 20)
     assert figure2.distances(cell) == [0.1, 0.2, 0.5, 1.0]
+
+
+def test_lines_that_are_higher_and_no_steeper_are_half_of_the_statement(tmp_path):
+    def shifted(run):
+        one = as_in_the_paper(run)
+        if parts(run)[2]:
+            for name in NORMALIZATIONS:
+                flat = [[1 + 0.01 * t * t for t in AXIS] for _ in range(5)]
+                one["lines"][name] = flat
+        return one
+
+    results = stored(tmp_path, shifted, AUTHORS, mnist=False)
+    (cell,) = figure2.cells(results)
+    assert figure2.above(cell, "layer")[0] > 0
+    assert not figure2.steeper(cell, "layer")
+    verdict, words = cifar_findings.above(results)
+    assert verdict == IN_PART
+    assert "it rises more in 0 of 1 networks" in words
 
 
 def test_sentences_follow_the_lines(results, tmp_path):
