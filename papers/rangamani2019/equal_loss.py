@@ -185,14 +185,14 @@ def _of_the_paper(found: list[Cell], made: list[Verdict]) -> str:
         SMALLER: "are flatter than the small ones",
         OPEN: "cannot be told from the small ones",
     }[own.word]
-    if own.word == OPEN and own.p is not None and own.p < LEVEL:
-        judged += " once it is one of many measures that are asked"
+    alone = own.word == OPEN and own.p is not None and own.p < LEVEL
+    among = ", once it is one of many that are asked" if alone else ""
     return (
         f"At the same train loss ({total} pairs: {where}) the large batches {judged} by "
-        f"the paper's measure: it is {number(own.ratio, 3)} times theirs on average, the "
-        f"small batch has the smaller one in {own.small_is_smaller} of {own.pairs}, p = "
-        f"{number(own.p, 3)}, and {number(own.corrected, 2)} corrected for the number of "
-        "measures."
+        f"the paper's measure{among}: it is {number(own.ratio, 3)} times theirs on "
+        f"average, the small batch has the smaller one in {own.small_is_smaller} of "
+        f"{own.pairs}, p = {number(own.p, 3)}, and {number(own.corrected, 2)} corrected "
+        "for the number of measures."
     )
 
 
