@@ -164,14 +164,18 @@ class Network:
         return self._whole
 
     def with_model(
-        self, model: nn.Module, names: list[str], dtype: torch.dtype | None = None
+        self,
+        model: nn.Module,
+        names: list[str],
+        dtype: torch.dtype | None = None,
+        mode: str | None = None,
     ) -> Network:
         """The same treatment of another model, with the parameters of these names."""
         return Network(
             model,
             device=self.device,
             dtype=dtype or self.dtype,
-            mode=self.mode,
+            mode=mode or self.mode,
             params=set(names).__contains__,
             forward=self.forward,
             checkpoint=self.checkpoint,

@@ -32,3 +32,31 @@ def test_a_path_that_only_later_batches_take():
     turning = fg.Objective(model, [batch(3), batch(3), batch(5)])
     with pytest.raises(SymmetryError, match="batch 2"):
         fg.symmetries(turning)
+
+
+class Sleeping(nn.Module):
+    """A branch that only some samples wake up."""
+
+    def __init__(self):
+        super().__init__()
+        self.always, self.sometimes = nn.Linear(3, 4), nn.Linear(3, 4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h, awake = self.always(x), x[:, 0] > 0.3
+        if bool(awake.any()):
+            h = h + awake[:, None] * self.sometimes(x)
+        return self.head(h.relu())
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_branch_that_only_later_samples_wake_up(mode):
+    model = Sleeping().double()
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)).double()
+    x = x[x[:, 0].argsort()]
+    objective = fg.Objective(model, [(x, torch.arange(12) % 2)], mode=mode)
+    before = objective.value()
+    group = fg.symmetries(objective)
+    assert group.dimension == 4
+    twin = group.act(objective.model(), group.random_element(seed=1))
+    assert objective.with_model(twin).value() == pytest.approx(before, rel=1e-12)
