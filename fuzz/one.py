@@ -206,16 +206,15 @@ def _products(
 
     def product(what: str, operator: Callable[[], Any], matrix: Callable[[], Tensor]):
         try:
-            got = _flat(operator() @ named)
+            made = operator()
+            got = _flat(made @ named)
         except fg.FlatgaugeError as error:
             found.append(Finding(what, REFUSED, note=str(error)))
             return
         dense = matrix()
         reach = float(torch.linalg.matrix_norm(dense, 2)) + truth.reference.reach
         scale = reach * float(v.norm())
-        rounding = (
-            truth.rounding + getattr(objective.loss, "rounding", 0.0)
-        ) / relative
+        rounding = (truth.rounding + made.rounding) / relative
         found.append(vectors_near(what, got, dense @ v, relative, rounding * scale))
 
     def fisher() -> Tensor:

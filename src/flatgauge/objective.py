@@ -296,6 +296,12 @@ class Objective(Readings, Displayed):
             changed._check_sound(self.network.model)
         return changed
 
+    def under(self, loss: Loss) -> Objective:
+        """The same rows under a loss of our own, which nobody need look at."""
+        changed = self._clone()
+        changed.network_facts, changed.loss = self.network_facts, loss
+        return changed
+
     def without_loss(self) -> Objective:
         """The same without its loss, and without all that a loss decides.
 

@@ -41,10 +41,7 @@ class CurvatureOperator(SymmetricOperator):
         memory_budget: int | None = None,
     ):
         if objective.loss.rounding >= 1:
-            raise LossError(
-                f"the loss '{objective.loss.name}' loses all of its second derivatives to "
-                f"rounding in {objective.dtype}: use a named loss or dtype=torch.float64."
-            )
+            raise LossError(all_is_lost(objective))
         if objective.sharded and self.truth != "double-backward":
             # Its batches do not say what they add to sums over processes.
             objective = objective.whole()
@@ -150,3 +147,17 @@ class CurvatureOperator(SymmetricOperator):
             return self.ranks.together(
                 lambda: plan(objective, self.truth, expect=self.expect, budget=budget)
             )
+
+
+def all_is_lost(objective: Objective) -> str:
+    """What is said of a loss that rounding leaves nothing of."""
+    return (
+        f"the loss '{objective.loss.name}' loses all of its second derivatives to "
+        f"rounding in {objective.dtype}: {finer(objective)}."
+    )
+
+
+def finer(objective: Objective) -> str:
+    """What to do about the rounding of a loss."""
+    wider = "" if objective.dtype == torch.float64 else " or dtype=torch.float64"
+    return f"use a named loss{wider}"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from flatgauge.curvature.curvature_operator import CurvatureOperator
+from flatgauge.curvature.curvature_operator import CurvatureOperator, all_is_lost
+from flatgauge.curvature.loss_noise import LossNoise, noise_share
+from flatgauge.errors import LossError
+from flatgauge.losses import CallableLoss
+from flatgauge.memo import once
+from flatgauge.objective import Objective
 
 
 class Hessian(CurvatureOperator):
@@ -31,6 +36,11 @@ class Hessian(CurvatureOperator):
     name = "Hessian"
     truth = "double-backward"
 
+    @property
+    def rounding(self) -> float:
+        """With what the rounding of a user's loss becomes in the network."""
+        return max(super().rounding, loss_rounding(self.objective))
+
 
 class GaussNewton(CurvatureOperator):
     """G = (1/N) Σ_batches Jᵀ (∇²_f ℓ) J, with J = ∂f/∂θ the Jacobian of the outputs.
@@ -50,3 +60,23 @@ class GaussNewton(CurvatureOperator):
 
     name = "Gauss-Newton"
     truth = "reverse-twice"
+
+
+@once
+def loss_rounding(objective: Objective) -> float:
+    """What rounding inside of a user's loss changes of the Hessian, as a share of it.
+
+    Raises:
+        LossError: if it is all of it.
+    """
+    loss = objective.loss
+    if not isinstance(loss, CallableLoss):
+        return loss.rounding
+    noise = objective.under(LossNoise(loss, apart=not objective.coupled))
+    hessian, added = (
+        Hessian(one, "double-backward", memory_budget=0) for one in (objective, noise)
+    )
+    share = max(loss.rounding, noise_share(hessian, added))
+    if share >= 1:
+        raise LossError(all_is_lost(objective))
+    return share

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.curvature_operator import finer
+from flatgauge.curvature.hessian import Hessian, loss_rounding
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.deadline import OutOfTime
 from flatgauge.diagonals.exact import basis_diagonal, exact_diagonal
@@ -258,13 +259,13 @@ def _cut(found: Diagonal, space: Params) -> Diagonal:
 
 
 def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
-    rounding = objective.loss.rounding
+    rounding = loss_rounding(objective)
     if rounding <= max(SLIGHT, rounding_of(objective.dtype)):
         return Diagonal(values, None, method, True, Status.EXACT, Status.EXACT.value)
     uncertainty = map_tensors(lambda h: rounding * h.abs(), values)
     message = (
         f"The loss '{objective.loss.name}' rounds its own second derivatives by "
-        f"{rounding:.1e} of their size: use a named loss or dtype=torch.float64."
+        f"{rounding:.1e} of their size: {finer(objective)}."
     )
     status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
     return Diagonal(values, uncertainty, method, True, status, message)

@@ -1,8 +1,9 @@
-"""A user's function in float64, whatever precision it was written in."""
+"""How finely a user's function is computed, and the same function in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from flatgauge.losses.loss import random_signs
+from flatgauge.shapes import Float
 
 Function = Callable[..., Tensor]
-# Two directions show a part of the error only.
-MARGIN = 16.0
+# Two directions show a part of the error of a Hessian only; a slope is seen entry by entry.
+MARGIN, SLOPE_MARGIN = 16.0, 4.0
 
 
 class InDouble(TorchFunctionMode):
@@ -53,45 +55,75 @@ class InDouble(TorchFunctionMode):
         return torch.float64 if value is torch.float32 else value
 
 
-def second_derivative_rounding(
-    value: Callable[[Tensor], Tensor], outputs: Tensor, apart: bool = True
-) -> tuple[float, float]:
-    """The rounding error of a loss's Hessian B in output space, and its size.
+@dataclass(frozen=True)
+class OutputRounding:
+    """Rounding errors of a loss's derivatives in output space, as norms over each row.
 
-    For two random directions u and v the rounding shows as ⟨u, Bv⟩ − ⟨v, Bu⟩: a Hessian
-    whose small entries cancelled is not symmetric. It shows as the change of Bu when the
-    outputs move by one unit in their last place. And what cancels has the size that Bu
-    has at outputs of about 1, of which one unit in the last place is lost.
+    Attributes:
+        slopes: of ∇_f ℓ.
+        bends: of B u, with B = ∇²_f ℓ and u of random signs.
+        size: ‖B u‖², all rows together.
+    """
+
+    slopes: Float[Tensor, " R"]
+    bends: Float[Tensor, " R"]
+    size: float
+
+
+def output_rounding(
+    value: Callable[[Tensor], Tensor], outputs: Tensor, apart: bool = True
+) -> OutputRounding:
+    """The rounding errors of a loss's slope and of its Hessian B in output space.
+
+    They show as a change when the outputs move by one unit in their last place. And what
+    cancels has the size that derivatives have at outputs of about 1, of which one unit in
+    the last place is lost. Also ⟨u, Bv⟩ − ⟨v, Bu⟩ for two random directions is rounding:
+    a Hessian whose small entries cancelled is not symmetric.
 
     Args:
         value: the loss as a function of the outputs.
         outputs: where.
-        apart: whether B has a block for each row, which is symmetric by itself.
-
-    Returns:
-        The error, with some margin, and the size of Bu; both squared, to be summed.
+        apart: whether B has a block for each row, which is symmetric by itself; else all
+            outputs are one row.
     """
     # Signs, not normal numbers: each sample weighs as much in either product.
     random = torch.Generator().manual_seed(0)
     u, v = (random_signs(outputs, random) for _ in range(2))
-    first, other = _products(value, outputs, u), _products(value, outputs, v)
-    ulp = torch.finfo(outputs.dtype).eps * outputs.abs() * v
-    moved = _products(value, outputs + ulp, u)
+    (slope, first), (_, other) = (_derivatives(value, outputs, w) for w in (u, v))
+    eps = torch.finfo(outputs.dtype).eps
+    beside = outputs + eps * outputs.abs() * v
+    shrunk = outputs / outputs.abs().max().clamp_min(1.0)
+    (slope_beside, moved), (slope_there, there) = (
+        _derivatives(value, at, u) for at in (beside, shrunk)
+    )
     rows = outputs.shape[0] if outputs.ndim and apart else 1
-    skew = (u * other - v * first).reshape(rows, -1).double().sum(1)
-    shrunk = _products(value, outputs / outputs.abs().max().clamp_min(1.0), u)
-    error = skew.square().sum() + (moved - first).double().square().sum()
-    error = error + (torch.finfo(outputs.dtype).eps * shrunk.double().norm()) ** 2
-    return MARGIN**2 * float(error), float(first.double().square().sum())
+
+    def by_row(part: Tensor) -> Tensor:
+        return part.double().reshape(rows, -1)
+
+    def squares(part: Tensor) -> Tensor:
+        return by_row(part).square().sum(1)
+
+    skew = by_row(u * other - v * first).sum(1).square()
+    slopes = squares(slope_beside - slope) + squares(eps * slope_there)
+    bends = skew + squares(moved - first) + squares(eps * there)
+    # A hinge that is met: 0 here and nearby, and straight everywhere.
+    flat = (squares(slope) + squares(slope_beside) + bends) == 0
+    slopes = torch.where(flat, 0.0, slopes)
+    size = float(first.double().square().sum())
+    return OutputRounding(SLOPE_MARGIN * slopes.sqrt(), MARGIN * bends.sqrt(), size)
 
 
-def _products(value: Callable[[Tensor], Tensor], at: Tensor, along: Tensor) -> Tensor:
-    point = at.detach().requires_grad_()
+def _derivatives(
+    value: Callable[[Tensor], Tensor], at: Tensor, along: Tensor
+) -> tuple[Tensor, Tensor]:
+    """∇_f ℓ and B u; 0 where there are none."""
+    point, nothing = at.detach().requires_grad_(), torch.zeros_like(at)
     total = value(point)
     if not total.requires_grad:
-        return torch.zeros_like(at)
+        return nothing, nothing
     (slope,) = torch.autograd.grad(total, point, create_graph=True, allow_unused=True)
     if slope is None or not slope.requires_grad:
-        return torch.zeros_like(at)
+        return nothing if slope is None else slope, nothing
     (bend,) = torch.autograd.grad(slope, point, along, allow_unused=True)
-    return torch.zeros_like(at) if bend is None else bend
+    return slope.detach(), nothing if bend is None else bend

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from scipy.special import stdtrit
 
-from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.curvature.operator import SymmetricOperator, rounding_of
 from flatgauge.deadline import OutOfTime, tell
 from flatgauge.errors import OptionError
 from flatgauge.memory import memory_budget
@@ -53,8 +53,8 @@ class Trace:
 
     Attributes:
         value: the trace or its estimate.
-        standard_error: one standard error of the estimate, widened for skewness; 0 if
-            the trace was computed exactly.
+        standard_error: one standard error of the estimate, widened for skewness. Of an
+            exact trace: what coarse products may be off by, 0 where they have all bits.
         degrees_of_freedom: of the standard error, for Student's t.
         status: whether the target was met.
         message: what happened, and what to raise if it was not.
@@ -350,15 +350,18 @@ class _Look:
 
 def _exact(operator: SymmetricOperator, products: int) -> Trace:
     size = operator.dimension
-    total = 0.0
+    total = reach = 0.0
     some = together(operator.space)
     for start in range(0, size, some):
         columns = unit_columns(operator.space, start, min(start + some, size))
         entries = columns * operator.multiply_flat(columns)
         total += added(plain(entries).double().sum(), entries).item()
+        reach += added(plain(entries).double().abs().sum(), entries).item()
+    dtype = next(iter(operator.space.values())).dtype
+    coarse = operator.rounding if operator.rounding > rounding_of(dtype) else 0.0
     return Trace(
         value=total,
-        standard_error=0.0,
+        standard_error=coarse * reach,
         degrees_of_freedom=math.inf,
         status=Status.EXACT,
         message=f"Every one of the {size} diagonal entries was computed.",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flatgauge.errors import FlatgaugeError, LossError
 from flatgauge.losses import CallableLoss
-from flatgauge.losses.precision import second_derivative_rounding
+from flatgauge.losses.precision import output_rounding
 from flatgauge.nested import map_nested, tensors_in
 from flatgauge.units.samples import reach_of
 
@@ -82,13 +82,14 @@ def rounding_of(
     if not isinstance(outputs, Tensor):
         return 0.0, 0.0
     try:
-        return second_derivative_rounding(
+        found = output_rounding(
             lambda free: loss.value(free, targets).sum(),
             outputs.double() if loss.wide else outputs,
             apart,
         )
     except (FlatgaugeError, RuntimeError):
         return 0.0, 0.0
+    return float(found.bends.square().sum()), found.size
 
 
 def _leaf(tensor: Tensor) -> Tensor:
