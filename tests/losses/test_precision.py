@@ -177,7 +177,8 @@ def test_a_loss_without_second_derivatives_has_no_rounding():
     outputs = torch.ones(3, 2)
     for value in (lambda f: f.abs().sum(), lambda f: f.detach().sum()):
         found = output_rounding(value, outputs)
-        assert found.size == 0 and not found.bends.any()
+        assert found.size == 0
+        assert not found.bends.any()
 
 
 def test_a_loss_is_not_computed_wide_before_it_was_looked_at():
