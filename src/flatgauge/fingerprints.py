@@ -35,17 +35,25 @@ def data_fingerprint(objective: Objective) -> str:
 @once_per_network
 def parameters_fingerprint(objective: Objective) -> str:
     """16 hexadecimal digits that change when a name, a shape or any bit does."""
-    digest = hashlib.sha256()
-    for name, tensor in objective.parameters.items():
+    point = objective.parameters
+    weights = _weights(ROW, objective.device)
+    shapes, sums = {}, []
+    for name, tensor in point.items():
         whole = joined(tensor).detach()
         real = torch.view_as_real(whole) if whole.is_complex() else whole
         bits = real.contiguous().view(-1).view(BITS[real.element_size()])
         full = bits.numel() // ROW * ROW
-        rows = [_row_sums(bits[:full].view(-1, ROW)), _row_sums(bits[None, full:])]
-        sums = torch.cat(rows)
-        places = torch.arange(len(sums), device=sums.device)
-        found = int(mixed(sums + mixed(places + 1)).sum()) % (1 << 64)
-        digest.update(f"{name} {tuple(whole.shape)} {found:016x} ".encode())
+        last = _row_sums(bits[None, full:], weights[: bits.numel() - full])
+        shapes[name] = tuple(whole.shape)
+        sums.append(torch.cat([_row_sums(bits[:full].view(-1, ROW), weights), last]))
+    # All tensors at once: a GPU would wait for each of them.
+    counts = [len(rows) for rows in sums]
+    places = mixed(torch.arange(max(counts), device=objective.device) + 1)
+    hashes = mixed(torch.cat(sums) + torch.cat([places[:count] for count in counts]))
+    found = torch.stack([part.sum() for part in hashes.split(counts)]).tolist()
+    digest = hashlib.sha256()
+    for (name, shape), number in zip(shapes.items(), found, strict=True):
+        digest.update(f"{name} {shape} {number % (1 << 64):016x} ".encode())
     return digest.hexdigest()[:16]
 
 
@@ -56,16 +64,20 @@ def _digest(batch: Batch) -> Tensor:
     for place, tensor in enumerate(tensors_in(batch.whole)):
         tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
         rows = tensor.reshape(1 if samples is None else samples, -1)
-        found = mixed(found.to(rows.device) + _row_sums(rows) + place + 1)
+        sums = _row_sums(rows, _weights(rows.shape[1], rows.device))
+        found = mixed(found.to(rows.device) + sums + place + 1)
     return found.sum()
 
 
-def _row_sums(rows: Tensor) -> Tensor:
-    """Σ_j w_j x_j of each row modulo 2⁶⁴, with odd weights that look random."""
-    places = torch.arange(rows.shape[1], device=rows.device)
-    weights = mixed(places + 1) | 1
+def _row_sums(rows: Tensor, weights: Tensor) -> Tensor:
+    """Σ_j w_j x_j of each row modulo 2⁶⁴."""
     pieces = rows.split(max(1, AT_ONCE // max(rows.shape[1], 1)))
     return torch.cat([(_integers(piece) * weights).sum(1) for piece in pieces])
+
+
+def _weights(count: int, device: torch.device) -> Tensor:
+    """Odd numbers that look random."""
+    return mixed(torch.arange(count, device=device) + 1) | 1
 
 
 def _integers(values: Tensor) -> Tensor:

@@ -130,6 +130,17 @@ def test_margins_that_are_met_leave_nothing_to_round():
     assert loss_rounding(objective) == 0.0
 
 
+def test_of_structures_of_outputs_no_rounding_is_known():
+    class Two(Squared):
+        def forward(self, x):
+            return {"own": super().forward(x), "count": torch.tensor([len(x)])}
+
+    objective = fg.Objective(
+        Two(), (samples(4, 0), torch.ones(4)), lambda f, y: f["own"].square().sum(1)
+    )
+    assert loss_rounding(objective) == objective.loss.rounding == 0.0
+
+
 def test_named_losses_cost_nothing(monkeypatch):
     monkeypatch.setattr("flatgauge.curvature.hessian.noise_share", None)
     objective = fg.Objective(Squared(), (samples(4, 0), torch.zeros(4).long()))

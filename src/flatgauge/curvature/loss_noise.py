@@ -18,6 +18,7 @@ from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss, random_signs
 from flatgauge.losses.precision import output_rounding
+from flatgauge.nested import tensors_in
 from flatgauge.vectors import Params, gaussian, generator, map_tensors, multiply, norm
 
 # Random columns: one alone may be where there is no curvature.
@@ -51,7 +52,8 @@ class LossNoise(Loss):
         """The same noise at every call."""
         if not isinstance(outputs, Tensor):
             # Structures of outputs were not looked at: no rounding is known of them.
-            return sum(0 * part.sum() for part in outputs)
+            parts = [t for t in tensors_in(outputs) if t.is_floating_point()]
+            return 0 * torch.stack([part.sum() for part in parts]).sum()
         fixed = outputs.detach()
         found = output_rounding(
             lambda free: self.loss.sum(free, targets),
