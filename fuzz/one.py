@@ -207,14 +207,14 @@ def _products(
     def product(what: str, operator: Callable[[], Any], matrix: Callable[[], Tensor]):
         try:
             made = operator()
-            got = _flat(made @ named)
+            got, own = _flat(made @ named), made.rounding
         except fg.FlatgaugeError as error:
             found.append(Finding(what, REFUSED, note=str(error)))
             return
         dense = matrix()
         reach = float(torch.linalg.matrix_norm(dense, 2)) + truth.reference.reach
         scale = reach * float(v.norm())
-        rounding = (truth.rounding + made.rounding) / relative
+        rounding = (truth.rounding + own) / relative
         found.append(vectors_near(what, got, dense @ v, relative, rounding * scale))
 
     def fisher() -> Tensor:
