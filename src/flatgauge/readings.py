@@ -106,7 +106,7 @@ class Readings(ABC):
                 return None if first is None else (False, first)
 
         found = self.ranks.together(own)
-        if self.ranks.apart:
+        if self.ranks.apart or self.ranks.count == 1:
             assert found is not None
             return found[1]
         kinds = self.ranks.gathered(None if found is None else found[0])
