@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support.cases import CASES, assert_close, lenet, mlp
+from support.squares import slopes, slowly
 from torch import nn
 
 import flatgauge as fg
@@ -17,39 +18,11 @@ from flatgauge.diagonals.per_sample import (
 from flatgauge.diagonals.shares import Pull, by_slot
 from flatgauge.errors import LossError, ModelError, NonFiniteError
 from flatgauge.losses.loss import Rows
-from flatgauge.vectors import zeros_like
-
-
-def slopes(rows: Rows):
-    """One pass a slot with the derivative of the squared outputs: f itself."""
-    columns = rows.outputs.detach()[:, :, None]
-    return by_slot(rows, columns, torch.ones_like(columns[:, :1, 0]))
 
 
 def slopes_twice(rows: Rows):
     yield from slopes(rows)
     yield from slopes(rows)
-
-
-def slowly(objective: fg.Objective):
-    """(1/N) Σ_rows (∇ ½‖f_row‖²)², row by row with plain autograd."""
-    total = zeros_like(objective.parameters)
-    with objective.isolated():
-        for batch in objective.batches():
-            point = objective.leaves()
-            rows = objective.loss.rows(*objective.evaluate(point, batch))
-            for f in rows.outputs:
-                value = f.square().sum() / 2
-                found = torch.autograd.grad(
-                    value,
-                    list(point.values()),
-                    retain_graph=True,
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
-                for name, slope in zip(point, found, strict=True):
-                    total[name] += slope.square()
-    return {name: tensor / objective.sample_count for name, tensor in total.items()}
 
 
 @pytest.mark.parametrize("case", [name for name in CASES if CASES[name].mode == "eval"])
@@ -157,11 +130,11 @@ def test_plain_networks_need_no_gradients_of_single_samples(model):
 
 
 def test_a_head_of_zeros_hides_nothing():
-    """Positions before samples, which only slopes that are not 0 give away."""
+    """Samples in another order, which only slopes that are not 0 give away."""
 
     class Turned(nn.Linear):
         def forward(self, x):
-            return super().forward(x.transpose(0, 1)).transpose(0, 1)
+            return super().forward(x.flip(0)).flip(0)
 
     model = Turned(4, 2).double()
     for parameter in model.parameters():

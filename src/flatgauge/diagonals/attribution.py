@@ -2,11 +2,11 @@
 
 While a model runs, it is seen which operations use which parameters. Let c be vectors in
 the space of the outputs, δ the slopes ∂⟨f, c⟩/∂(output of an operation), and r_n a random
-weight for each sample n. Where the rows of an operation belong to the samples in order,
-the slopes under r_n c_n are r_n δ, row by row. Where a parameter is used in its one tapped
-operation only, its gradient is what flows in through that operation. Both are linear, so
-that random numbers that satisfy them leave no room for an exception; both are looked at on
-all samples that are used, for two backward passes.
+weight for each sample n. Where the rows of an operation belong to the samples in order, in
+front of positions or behind them, the slopes under r_n c_n are r_n δ, row by row. Where a
+parameter is used in its one tapped operation only, its gradient is what flows in through
+that operation. Both are linear, so that random numbers that satisfy them leave no room for
+an exception; both are looked at on all samples that are used, for two backward passes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from flatgauge.curvature.agreement import is_near, working_rounding
+from flatgauge.diagonals.composites import COMPOSITES, opened
 from flatgauge.diagonals.taps import TAPPED
+from flatgauge.diagonals.taps.layout import Layout, layouts
 from flatgauge.diagonals.taps.tap import Tap
 from flatgauge.losses.loss import Rows
 from flatgauge.nested import tensors_in
@@ -51,6 +53,9 @@ class TapWatcher(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Run the operation, and note the parameters among its arguments."""
         kwargs = kwargs or {}
+        if func in COMPOSITES:
+            with self:
+                return opened(func)(*args, **kwargs)
         output = func(*args, **kwargs)
         used = [
             self._names[id(tensor)]
@@ -81,12 +86,11 @@ class TapWatcher(TorchFunctionMode):
             for role, value in bound.arguments.items()
             if id(value) in self._names
         }
-        if not set(names) <= {"weight", "bias"}:
-            return None
         tap = TAPPED[func](*args, **kwargs)
-        if tap is not None:
-            # Not the output itself: an in-place operation would move it on in the graph.
-            tap.output, tap.names = get_gradient_edge(output), names
+        if tap is None or not tap.roles.issuperset(names):
+            return None
+        # Not the output itself: an in-place operation would move it on in the graph.
+        tap.output, tap.names = get_gradient_edge(output), names
         return tap
 
 
@@ -98,6 +102,7 @@ def attribute(
     Returns:
         The parameters that its outputs depend on, and those of them whose squares follow
         from the taps, each with the number of a sample on which it has a large slope.
+        These taps are told where the samples are.
     """
     random, outputs = generator(0), rows.outputs
     c = standard_normal(outputs.numel(), random, outputs).view_as(outputs)
@@ -117,21 +122,27 @@ def attribute(
         own = [name for name in tap.names.values() if name in used]
         if not own or one is None or other is None:
             continue
-        if not _in_order(one, other, r, allowed):
+        layout = _layout(tap, one, other, r, allowed)
+        if layout is None:
             continue
+        tap.layout = layout
+        size = layout.samples_first(one).flatten(1).abs().amax(1)
         through = _slopes([tap.output], [point[name] for name in own], [other])
         for name, slope in zip(own, through, strict=True):
             right = gradients[name]
             if slope is not None and is_near(slope, right, allowed, right.abs()):
-                explained[name] = int(one.reshape(count, -1).abs().amax(1).argmax())
+                explained[name] = int(size.argmax())
     return used, explained
 
 
-def _in_order(plain: Tensor, weighted: Tensor, r: Tensor, allowed: float) -> bool:
-    """Whether the rows of a slope are those of the samples, one after the other."""
-    count = r.shape[0]
-    if plain.shape[0] == 0 or plain.shape[0] % count != 0:
-        return False
-    expected = plain.detach().reshape(count, -1) * r[:, None]
-    found = weighted.detach().reshape(count, -1)
-    return is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
+def _layout(
+    tap: Tap, plain: Tensor, weighted: Tensor, r: Tensor, allowed: float
+) -> Layout | None:
+    """Where the samples are in a slope, if its rows belong to them."""
+    plain, weighted = plain.detach(), weighted.detach()
+    for layout in layouts(plain.shape, tap.sample_dims(plain.ndim), len(r)):
+        expected = layout.samples_first(plain).flatten(1) * r[:, None]
+        found = layout.samples_first(weighted).flatten(1)
+        if is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True)):
+            return layout
+    return None

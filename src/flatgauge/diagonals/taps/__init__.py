@@ -16,11 +16,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from flatgauge.diagonals.taps.convolution import convolution, transposed_convolution
 from flatgauge.diagonals.taps.embedding import embedding
-from flatgauge.diagonals.taps.gains import batch_norm, group_norm, layer_norm
+from flatgauge.diagonals.taps.gains import batch_norm, group_norm, layer_norm, rms_norm
 from flatgauge.diagonals.taps.linear import addmm, linear
+from flatgauge.diagonals.taps.stretched import (
+    added,
+    expanded,
+    expanded_as,
+    multiplied,
+)
 from flatgauge.diagonals.taps.tap import Tap
 
 TAPPED: dict[Any, Callable[..., Tap | None]] = {
@@ -34,5 +41,17 @@ TAPPED: dict[Any, Callable[..., Tap | None]] = {
     F.batch_norm: batch_norm,
     F.layer_norm: layer_norm,
     F.group_norm: group_norm,
+    F.rms_norm: rms_norm,
+    torch.rms_norm: rms_norm,
+    torch.add: added,
+    torch.sub: added,
+    Tensor.add: added,
+    Tensor.sub: added,
+    Tensor.add_: added,
+    Tensor.sub_: added,
+    torch.mul: multiplied,
+    Tensor.mul: multiplied,
+    Tensor.expand: expanded,
+    Tensor.expand_as: expanded_as,
 }
 """How an operation becomes a tap by its arguments, or None where it cannot."""

@@ -27,12 +27,16 @@ class ConvolutionTap(Tap):
     groups: int
     transposed: bool
 
+    def sample_dims(self, ndim: int) -> Iterable[int]:
+        """That of the images."""
+        return (0,)
+
     def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
         """Chunks of Σ_positions δ · patch, with the patches unfolded."""
         count, kinds = weights.shape
         # Frames or windows of one sample may be laid out as images of their own.
         each = slope.shape[0] // count
-        x, d = self.input, _image(slope)
+        x, d = self._images(self.input), self._images(_image(slope))
         if role == "bias":
             sums = d.sum((2, 3)).unflatten(0, (count, each)).sum(1)
             return weights.mT @ sums.square()
@@ -63,7 +67,11 @@ class ConvolutionTap(Tap):
 
     @cached_property
     def _patches(self) -> Tensor:
-        return self._unfold(self.input)
+        return self._unfold(self._images(self.input))
+
+    def _images(self, tensor: Tensor) -> Tensor:
+        """Those of the first sample, then those of the second, ..."""
+        return self.layout.samples_first(tensor).flatten(0, 1)
 
     def _unfold(self, images: Tensor) -> Tensor:
         """Patches [images, groups, channels × kernel, positions], in one strided copy.

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from flatgauge.diagonals.taps.stretched import Operand, StretchedTap
 from flatgauge.diagonals.taps.tap import Tap
-
-
-@dataclass
-class GainTap(Tap):
-    """x̂ · gain + bias of a normalization layer.
-
-    The gain runs over dimension 1, or over the last `trailing` dimensions.
-    """
-
-    normalized: Tensor
-    trailing: int | None
-
-    def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
-        """Sum over positions, then square."""
-        each, count = slope if role == "bias" else slope * self.normalized, len(weights)
-        if self.trailing is None:
-            sums = each.reshape(count, -1, each.shape[1], each[0, 0].numel())
-            sums = sums.sum((1, 3))
-        else:
-            features = each.shape[each.ndim - self.trailing :]
-            sums = each.reshape(count, -1, *features).sum(1)
-        return torch.tensordot(weights.mT, sums.square(), dims=1)
 
 
 def batch_norm(
@@ -47,16 +26,44 @@ def batch_norm(
     if training:
         return None
     normalized = F.batch_norm(input.detach(), running_mean, running_var, eps=eps)
-    return GainTap(normalized, trailing=None)
+    return _channels(normalized)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5) -> Tap:
+    """F.group_norm."""
+    return _channels(F.group_norm(input.detach(), num_groups, eps=eps))
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5) -> Tap:
     """F.layer_norm."""
     normalized = F.layer_norm(input.detach(), normalized_shape, eps=eps)
-    return GainTap(normalized, trailing=len(normalized_shape))
+    return _trailing(normalized, normalized_shape)
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5) -> Tap:
-    """F.group_norm."""
-    normalized = F.group_norm(input.detach(), num_groups, eps=eps)
-    return GainTap(normalized, trailing=None)
+def rms_norm(input, normalized_shape, weight=None, eps=None) -> Tap:
+    """F.rms_norm."""
+    normalized = F.rms_norm(input.detach(), normalized_shape, eps=eps)
+    return _trailing(normalized, normalized_shape)
+
+
+def _channels(normalized: Tensor) -> Tap:
+    """A gain and a bias for each entry of dimension 1."""
+    channels = normalized.shape[1]
+    aligned = (channels,) + (1,) * (normalized.ndim - 2)
+    return _gain(normalized, torch.Size([channels]), aligned)
+
+
+def _trailing(normalized: Tensor, shape: Iterable[int]) -> Tap:
+    """A gain and a bias for each entry of the last dimensions."""
+    size = torch.Size(shape)
+    return _gain(normalized, size, size)
+
+
+def _gain(normalized: Tensor, shape: torch.Size, aligned: tuple[int, ...]) -> Tap:
+    """x̂ ∘ gain + bias."""
+    return StretchedTap(
+        {
+            "weight": Operand(shape, aligned, normalized),
+            "bias": Operand(shape, aligned),
+        }
+    )

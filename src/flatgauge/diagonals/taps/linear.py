@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +19,10 @@ class LinearTap(Tap):
     input: Tensor
     transposed: bool = False
     squared: Tensor | None = field(default=None, init=False)
+
+    def sample_dims(self, ndim: int) -> Iterable[int]:
+        """All but that of the features."""
+        return range(ndim - 1)
 
     def add(self, slopes: Tensor, weights: Tensor) -> None:
         """With one position per sample the pulls share x²: only their δ² are added."""
@@ -46,10 +51,10 @@ class LinearTap(Tap):
     def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
         """Chunks of Σ_t δ_t x_tᵀ."""
         count = weights.shape[0]
-        d = slope.reshape(count, -1, slope.shape[-1])
+        d = self.layout.samples_first(slope).flatten(1, -2)
         if role == "bias":
             return weights.mT @ d.sum(1).square()
-        x = self.input.reshape(count, -1, self.input.shape[-1])
+        x = self.layout.samples_first(self.input).flatten(1, -2)
         total = d.new_zeros(weights.shape[1], d.shape[2], x.shape[2])
         for rows in chunks(count, d.shape[2] * x.shape[2], d.device):
             gradients = d[rows].mT @ x[rows]

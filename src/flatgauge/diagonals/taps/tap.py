@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from flatgauge.diagonals.taps.layout import Layout
 from flatgauge.vectors import Params
 
 # Entries of per-sample gradients held at a time: few launches on a GPU, as far as its
@@ -25,13 +27,20 @@ class Tap(ABC):
 
     Attributes:
         output: where it is in the graph.
-        names: the parameters that it used, by role ("weight", "bias").
+        names: the parameters that it used, by role: the names of its arguments.
+        layout: where the samples are in its output.
         sums: what pulls added up to so far.
     """
 
     output: GradientEdge = field(init=False)
     names: dict[str, str] = field(init=False)
+    layout: Layout = field(init=False)
     sums: Params = field(default_factory=dict, init=False)
+
+    @property
+    def roles(self) -> set[str]:
+        """Those of its arguments that may be parameters."""
+        return {"weight", "bias"}
 
     @property
     def entries(self) -> int:
@@ -48,6 +57,10 @@ class Tap(ABC):
     def total(self) -> Params:
         """What all pulls added up to."""
         return self.sums
+
+    @abstractmethod
+    def sample_dims(self, ndim: int) -> Iterable[int]:
+        """The dimensions of an output with so many in which samples may be."""
 
     @abstractmethod
     def squares(self, role: str, slope: Tensor, weights: Tensor) -> Tensor:
