@@ -37,7 +37,7 @@ def test_a_report_survives_json(tmp_path):
 
 def test_the_cost_names_the_route_and_its_rivals(monkeypatch, tmp_path):
     monkeypatch.setattr(plan, "pays", lambda device: True)
-    monkeypatch.setattr(plan, "KEPT_SHARE", 0.0)
+    monkeypatch.setattr(plan, "graph_room", lambda *_: 0.0)
     report = fg.measure(
         CASES["mlp"].objective(), "hessian-spectral-norm", "spectral-norm-product"
     )

@@ -14,9 +14,12 @@ from torch import Tensor
 from flatgauge.errors import OptionError
 from flatgauge.host_memory import available_memory
 
-# The part of a budget that kept graphs may fill. They cut up the memory, so that the peak
-# was up to 1.45 times what is kept.
-KEPT_SHARE = 0.65
+# The parts of a budget that kept graphs and the basis of a Lanczos run may fill. Graphs cut
+# up the memory, so that the peak was up to 1.45 times what is kept.
+KEPT_SHARE, BASIS_SHARE = 0.65, 0.3
+# On a GPU, a vector in host memory is brought back at every step, which takes far longer
+# than a graph saves. So this many have room before graphs do, up to a part of the budget.
+BASIS_VECTORS, BASIS_MOST = 16, 0.8
 # The part of what is free that is used where nothing is said.
 GPU_SHARE, HOST_SHARE = 0.7, 0.5
 UNITS = {"": 1, "b": 1} | {
@@ -63,6 +66,20 @@ def memory_budget(device: torch.device, given: int | None) -> int:
         return int(share * free_memory(device))
     used = _current("allocated_bytes", device) if device.type == "cuda" else 0
     return max(0, given - used)
+
+
+def basis_room(device: torch.device, budget: int, vector: int) -> int:
+    """Bytes for a basis of vectors of so many bytes each."""
+    share = BASIS_SHARE * budget
+    if device.type == "cuda":
+        share = min(max(share, BASIS_VECTORS * vector), BASIS_MOST * budget)
+    return int(share)
+
+
+def graph_room(device: torch.device, budget: int, vector: int) -> float:
+    """Bytes for kept graphs, beside such a basis."""
+    beside = basis_room(device, budget, vector) - BASIS_SHARE * budget
+    return max(0.0, KEPT_SHARE * budget - max(0.0, beside))
 
 
 def bytes_of(amount: int | float | str | None) -> int | None:

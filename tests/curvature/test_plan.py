@@ -19,7 +19,7 @@ TRUTH = "double-backward"
 @pytest.fixture(autouse=True)
 def it_pays(monkeypatch):
     monkeypatch.setattr(planning, "pays", lambda device: True)
-    monkeypatch.setattr(planning, "KEPT_SHARE", 0.0)
+    monkeypatch.setattr(planning, "graph_room", lambda *_: 0.0)
 
 
 @pytest.fixture
@@ -123,14 +123,14 @@ def test_nothing_is_sought_where_it_is_not_wanted():
 
 
 def test_nothing_is_sought_where_graphs_can_be_kept(monkeypatch):
-    monkeypatch.setattr(planning, "KEPT_SHARE", 0.5)
+    monkeypatch.setattr(planning, "graph_room", lambda _, budget, __: budget / 2)
     found = fg.Hessian(CASES["mlp"].objective()).plan
     assert (found.route.name, found.seconds) == (TRUTH, {})
     assert "kept" in found.reason
 
 
 def test_the_batch_that_was_looked_at_is_not_prepared_again(monkeypatch):
-    monkeypatch.setattr(planning, "KEPT_SHARE", 0.5)
+    monkeypatch.setattr(planning, "graph_room", lambda _, budget, __: budget / 2)
     prepared: list[int] = []
     prepare = DoubleBackward.prepare
 

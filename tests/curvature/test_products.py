@@ -83,7 +83,9 @@ def test_the_first_batches_are_kept_where_not_all_fit(objective, monkeypatch):
             pass
 
     monkeypatch.setattr("flatgauge.curvature.products.kept_bytes", lambda *_: Saved())
-    monkeypatch.setattr("flatgauge.curvature.products.KEPT_SHARE", 1.0)
+    monkeypatch.setattr(
+        "flatgauge.curvature.products.graph_room", lambda _, budget, __: budget
+    )
     vector, truth = right(objective)
     # Beside what is kept there is room for the work of one more.
     for budget, again in ((199, 3), (200, 2), (299, 2), (300, 0), (10**9, 0)):

@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 from support.spectra import network_like, operator_with, within
 
 from flatgauge.curvature.operator import DenseOperator
+from flatgauge.memory import basis_room, graph_room
 from flatgauge.solvers import basis as basis_module
-from flatgauge.solvers.basis import BLOCK, FEWEST_ROWS, Basis, Room, room_for
+from flatgauge.solvers.basis import (
+    BLOCK,
+    FEWEST_ROWS,
+    Basis,
+    Room,
+    orthogonalized,
+    room_for,
+)
 from flatgauge.solvers.ferry import Ferry
 from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
@@ -105,6 +113,29 @@ def test_the_room_follows_the_memory(monkeypatch):
     meta = DenseOperator(torch.empty(3, 3, device="meta"))
     meta.memory = 10_000
     assert room_for(meta) == Room(3000, 500)
+
+
+def test_long_vectors_on_a_gpu_have_room_before_graphs():
+    gpu, cpu, budget = torch.device("cuda"), torch.device("cpu"), 10_000
+    for vector, basis in ((10, 3000), (300, 4800), (900, 8000)):
+        assert basis_room(gpu, budget, vector) == basis
+        assert graph_room(gpu, budget, vector) == pytest.approx(9500 - basis)
+        assert basis_room(cpu, budget, vector) == 3000
+        assert graph_room(cpu, budget, vector) == 6500
+
+
+@pytest.mark.parametrize("device_rows", [0, 3, 14, 20])
+def test_products_of_a_recurrence_leave_nothing_along_any_row(device_rows):
+    """Along the two newest 1e8 times what is left, as at the end of a run."""
+    count = 16
+    basis, rows = filled(count, device_rows, count)
+    sizes = torch.ones(count, dtype=torch.float64)
+    sizes[-2:] = 1e8
+    vector = torch.randn(WIDTH, generator=generator(2), dtype=torch.float64)
+    outside = vector - rows.T @ (rows @ vector)
+    found = orthogonalized(outside + rows.T @ sizes, rows[:0], basis)
+    assert torch.allclose(found, outside, atol=1e-6)
+    assert float((rows @ found).abs().max()) < 1e-14 * float(found.norm())
 
 
 def test_deflated_vectors_take_their_part_of_it():

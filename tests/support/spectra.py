@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from flatgauge.curvature.operator import DenseOperator
-from flatgauge.solvers.basis import BASIS_SHARE
+from flatgauge.memory import BASIS_SHARE
 from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.vectors import generator
 

@@ -13,10 +13,10 @@ from flatgauge.curvature.plan import EXPECTED, Plan, plan
 from flatgauge.curvature.products import Products
 from flatgauge.curvature.routes import Route, resolve_route
 from flatgauge.errors import LossError, OptionError
-from flatgauge.memory import KEPT_SHARE, memory_budget
+from flatgauge.memory import graph_room, memory_budget
 from flatgauge.objective import Objective
 from flatgauge.own_precision import own_precision
-from flatgauge.vectors import Params, derivative_errors, ravel, unravel
+from flatgauge.vectors import Params, derivative_errors, own_bytes, ravel, unravel
 
 # What is lost of a product whose factors have 10 bits, as a share of the largest.
 TF32 = 2**-10
@@ -126,7 +126,9 @@ class CurvatureOperator(SymmetricOperator):
     def make_room(self) -> None:
         """Give up what is kept, if others could not keep as much beside it."""
         made = self._products
-        room = KEPT_SHARE * memory_budget(self.objective.device, self.memory)
+        device = self.objective.device
+        budget = memory_budget(device, self.memory)
+        room = graph_room(device, budget, own_bytes(self.space))
         keeps = made is None or made.plan.replays or made.held <= room
         # All processes ask, whatever each has planned for its own batches.
         if not self.ranks.least(int(keeps)):

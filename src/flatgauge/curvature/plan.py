@@ -27,9 +27,9 @@ from flatgauge.curvature.routes.kept_cuda_graph import KeptCudaGraph
 from flatgauge.curvature.samples import double
 from flatgauge.data import Batch, few_samples, map_batch
 from flatgauge.errors import FlatgaugeError, OutOfMemoryError
-from flatgauge.memory import KEPT_SHARE, empty_cache, kept_bytes
+from flatgauge.memory import empty_cache, graph_room, kept_bytes
 from flatgauge.objective import Objective
-from flatgauge.vectors import first_line, gaussian, generator
+from flatgauge.vectors import first_line, gaussian, generator, own_bytes
 
 EXPECTED = 20
 """About what one certified eigenvalue takes."""
@@ -135,7 +135,9 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
             begun = recording, 0
             return Plan(objective, recorded, right, "launches show", begun=begun)
         failures = {recorded.name: declined}
-        if right.keeps and everything <= KEPT_SHARE * budget:
+        vector = own_bytes(objective.parameters)
+        room = graph_room(objective.device, budget, vector)
+        if right.keeps and everything <= room:
             reason = "what is kept of each batch leaves least to do"
             begun = product, saved.total
             return Plan(objective, right, right, reason, failures=failures, begun=begun)

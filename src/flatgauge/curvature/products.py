@@ -25,7 +25,7 @@ from flatgauge.curvature.samples import most_cuts, pieces
 from flatgauge.data import Batch
 from flatgauge.errors import OutOfMemoryError
 from flatgauge.isolation import on_device
-from flatgauge.memory import KEPT_SHARE, empty_cache, in_words, kept_bytes
+from flatgauge.memory import empty_cache, graph_room, in_words, kept_bytes
 from flatgauge.vectors import (
     Params,
     add_into,
@@ -62,7 +62,8 @@ class Products:
     def __init__(self, plan: Plan, budget: int, name: str):
         self._begun, self.plan = plan.begun, replace(plan, begun=None)
         self.name = name
-        self._room = KEPT_SHARE * budget
+        space, device = plan.objective.parameters, plan.objective.device
+        self._room = graph_room(device, budget, own_bytes(space))
         self._kept: list[tuple[Product, int]] = []
         self._full = False
         self._cuts = 1

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.host_memory import available_memory
-from flatgauge.memory import memory_budget
+from flatgauge.memory import basis_room, memory_budget
 from flatgauge.shapes import Float
 from flatgauge.shards import longest
 from flatgauge.solvers.ferry import Ferry
 from flatgauge.solvers.inner import combination, full_precision, remove_parts_along
+from flatgauge.vectors import own_bytes
 
-# The part of a budget that a basis may fill; kept graphs have most of the rest.
-BASIS_SHARE = 0.3
 # The part of the host's available memory that it may fill after that.
 HOST_SHARE = 0.5
 # Bytes of several rows that are allocated, or brought to the device, at once; on the device
@@ -38,16 +37,17 @@ class Room:
 def room_for(operator: SymmetricOperator) -> Room:
     """What a basis may take: of the operator's `memory`, then of the host's.
 
-    A device of its own gives 30 % of the budget, then the host half of what is
-    available. On a CPU there is one memory only: 30 % of what was set, or half of what
-    is available.
+    A device of its own gives 30 % of the budget, or more for a few long vectors, then the
+    host half of what is available. On a CPU there is one memory only: 30 % of what was
+    set, or half of what is available.
     """
     device = next(iter(operator.space.values())).device
     least = operator.ranks.least
     host = least(int(HOST_SHARE * available_memory()))
     if device.type == "cpu" and operator.memory is None:
         return Room(host)
-    share = least(int(BASIS_SHARE * memory_budget(device, operator.memory)))
+    budget = memory_budget(device, operator.memory)
+    share = least(basis_room(device, budget, own_bytes(operator.space)))
     return Room(share) if device.type == "cpu" else Room(share, host)
 
 
@@ -83,6 +83,7 @@ class Basis:
             self._on_device = max(self._on_device, FEWEST_ROWS)
         self.capacity = min(max(self._on_device + in_host, FEWEST_ROWS), most)
         self._blocks: list[Tensor] = []
+        self._near = 0
         self._ferry = Ferry(like)
         self._taken = 0
 
@@ -118,15 +119,25 @@ class Basis:
         self._taken += 1
 
     def remove_parts(
-        self, vector: Float[Tensor, " n"], spare: Float[Tensor, " n"]
+        self,
+        vector: Float[Tensor, " n"],
+        spare: Float[Tensor, " n"],
+        again: bool = False,
     ) -> None:
         """Take from the vector, in place, its components along the basis.
 
-        Without the context of `full_precision`, in which the caller has to be; `spare` is
-        memory for another vector.
+        Blocks that have to be brought are used twice at once, and no more if this is done
+        again: first the newest, along which products have their large components, so that
+        what rounding leaves of these along others is taken, too. Without the context of
+        `full_precision`, in which the caller has to be; `spare` is memory for a vector.
         """
-        for block in self._filled():
-            remove_parts_along(self._ferry.brought(block), vector, spare)
+        filled = self._filled()
+        for block in filled[: self._near]:
+            remove_parts_along(block, vector, spare)
+        for block in [] if again else reversed(filled[self._near :]):
+            brought = self._ferry.brought(block)
+            for _ in range(2):
+                remove_parts_along(brought, vector, spare)
 
     def combine(self, weights: np.ndarray) -> Float[Tensor, "n k"]:
         """The vectors, added up with each column of an m x k matrix of weights."""
@@ -174,6 +185,7 @@ class Basis:
         rows = min(max(8, self._taken // 2), max(1, block // self._row_bytes))
         rows = min(rows, limit - self._taken)
         device = self._like.device if here else "cpu"
+        self._near += here
         self._blocks.append(self._like.new_empty(rows, self._width, device=device))
         return self._blocks[-1]
 
@@ -185,8 +197,8 @@ def orthogonalized(
     # Memory that is taken anew for every block would cost more than the arithmetic.
     vector, spare = vector.clone(), torch.empty_like(vector)
     with full_precision(vector):
-        for _ in range(2):
+        for again in (False, True):
             if deflated.shape[0]:
                 remove_parts_along(deflated, vector, spare)
-            basis.remove_parts(vector, spare)
+            basis.remove_parts(vector, spare, again)
     return vector
