@@ -35,17 +35,26 @@ def data_fingerprint(objective: Objective) -> str:
 @once_per_network
 def parameters_fingerprint(objective: Objective) -> str:
     """16 hexadecimal digits that change when a name, a shape or any bit does."""
-    digest = hashlib.sha256()
+    weights = _weights(ROW, objective.device)
+    names: list[str] = []
+    sums: list[Tensor] = []
     for name, tensor in objective.parameters.items():
         whole = joined(tensor).detach()
         real = torch.view_as_real(whole) if whole.is_complex() else whole
         bits = real.contiguous().view(-1).view(BITS[real.element_size()])
         full = bits.numel() // ROW * ROW
-        rows = [_row_sums(bits[:full].view(-1, ROW)), _row_sums(bits[None, full:])]
-        sums = torch.cat(rows)
-        places = torch.arange(len(sums), device=sums.device)
-        found = int(mixed(sums + mixed(places + 1)).sum()) % (1 << 64)
-        digest.update(f"{name} {tuple(whole.shape)} {found:016x} ".encode())
+        rows = [bits[:full].view(-1, ROW)] if full else []
+        every = [_row_sums(some, weights) for some in (*rows, bits[None, full:])]
+        sums.append(torch.cat(every))
+        names.append(f"{name} {tuple(whole.shape)}")
+    lengths = [len(one) for one in sums]
+    places = mixed(torch.arange(max(lengths), device=objective.device) + 1)
+    # All at once: small tensors take as many calls as large ones.
+    found = mixed(torch.cat([one + places[: len(one)] for one in sums])).split(lengths)
+    totals = torch.stack([one.sum() for one in found]).tolist()
+    digest = hashlib.sha256()
+    for name, total in zip(names, totals, strict=True):
+        digest.update(f"{name} {total % (1 << 64):016x} ".encode())
     return digest.hexdigest()[:16]
 
 
@@ -60,12 +69,17 @@ def _digest(batch: Batch) -> Tensor:
     return found.sum()
 
 
-def _row_sums(rows: Tensor) -> Tensor:
-    """Σ_j w_j x_j of each row modulo 2⁶⁴, with odd weights that look random."""
-    places = torch.arange(rows.shape[1], device=rows.device)
-    weights = mixed(places + 1) | 1
-    pieces = rows.split(max(1, AT_ONCE // max(rows.shape[1], 1)))
-    return torch.cat([(_integers(piece) * weights).sum(1) for piece in pieces])
+def _row_sums(rows: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Σ_j w_j x_j of each row modulo 2⁶⁴, with the first of some weights."""
+    count = rows.shape[1]
+    own = _weights(count, rows.device) if weights is None else weights[:count]
+    pieces = rows.split(max(1, AT_ONCE // max(count, 1)))
+    return torch.cat([(_integers(piece) * own).sum(1) for piece in pieces])
+
+
+def _weights(count: int, device: torch.device) -> Tensor:
+    """Odd numbers that look random."""
+    return mixed(torch.arange(count, device=device) + 1) | 1
 
 
 def _integers(values: Tensor) -> Tensor:
