@@ -291,7 +291,10 @@ class Objective(Readings, Displayed):
         """
         changed = self._clone()
         changed.network_facts = self.network_facts
-        changed._survey(loss)
+        given = resolve_loss(loss)
+        # Losses of rows say nothing about which samples a row depends on.
+        rows = isinstance(self.loss, RowLoss) and isinstance(given, RowLoss)
+        changed._survey(given, self.coupled if rows else None)
         if not isinstance(changed.loss, RowLoss):
             changed._check_sound(self.network.model)
         return changed
@@ -410,17 +413,18 @@ class Objective(Readings, Displayed):
 
         return MeanLoss.of(self.ranks.gathered(self.ranks.together(own)))
 
-    def _survey(self, loss: LossLike) -> MeanLoss:
+    def _survey(self, loss: LossLike, known: bool | None = None) -> MeanLoss:
         """Look at the loss and the data: see `flatgauge.units.survey`."""
         if self.sharded and self.fits_whole:
             # What it looks at depends on the samples, and is not the same on all ranks.
             whole = self.whole()
-            seen = whole._survey(loss)
+            seen = whole._survey(loss, known)
             self.loss, self.coupled = whole.loss, whole.coupled
             self._count(seen)
             return seen
         given = resolve_loss(loss)
-        found = survey(self._mean, given, self.network, self.parameters, self.ranks)
+        point, ranks = self.parameters, self.ranks
+        found = survey(self._mean, given, self.network, point, ranks, known)
         self.loss, self.coupled, seen = found
         self._count(seen)
         return seen

@@ -62,6 +62,15 @@ def together(space: Params, fewest: int = 8) -> int:
     return max(min(ENTRIES_TOGETHER // max(size(space), 1), MOST_TOGETHER), fewest)
 
 
+def even_share(count: int, most: int) -> int:
+    """At most so many at a time, in passes of the same size: a small one pays its calls alone.
+
+    >>> even_share(30, 23), even_share(17, 16), even_share(5, 8)
+    (15, 9, 5)
+    """
+    return math.ceil(count / max(math.ceil(count / most), 1))
+
+
 def own_bytes(vector: Params) -> int:
     """What a vector takes of this process's memory."""
     if not _on_shards(vector):
@@ -163,7 +172,7 @@ def unravel(entries: Float[Tensor, " n"], space: Params) -> Params:
         )
     pieces = entries.split(sizes)
     return {
-        name: like(piece, tensor) if on_shards else piece.view(tensor.shape)
+        name: like(piece, tensor) if on_shards else piece.view_as(tensor)
         for (name, tensor), piece in zip(space.items(), pieces, strict=True)
     }
 

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 import flatgauge as fg
 from flatgauge.curvature.dense import dense_hessian
 from flatgauge.kernels.layer_norm import OwnLayerNorms
-from flatgauge.vectors import generator, ravel
+from flatgauge.vectors import generator, graph_nodes, ravel
 
 
 def draw(*shape: int, seed: int) -> torch.Tensor:
@@ -23,9 +23,10 @@ def derivatives(
     given: str,
     fixed: str = "",
     keep: str = "xwc",
+    groups: int = 0,
 ) -> list:
     """A value, its gradient, and the gradient of a combination of parts of that."""
-    own = shape[len(shape) - trailing :]
+    own = shape[1:2] if groups else shape[len(shape) - trailing :]
     tensors = {
         "x": draw(*shape, seed=0),
         "w": draw(*own, seed=1) if "w" in given else None,
@@ -36,7 +37,11 @@ def derivatives(
         for name, tensor in tensors.items()
         if tensor is not None and name not in fixed
     }
-    output = F.layer_norm(tensors["x"], own, tensors["w"], tensors["c"], 1e-3)
+    x, *rest = tensors.values()
+    if groups:
+        output = F.group_norm(x, groups, *rest, 1e-3)
+    else:
+        output = F.layer_norm(x, own, *rest, 1e-3)
     value = (output.pow(3) + output.sin()).sum()
     slopes = torch.autograd.grad(value, list(point.values()), create_graph=True)
     mixed = sum(
@@ -68,18 +73,42 @@ def test_derivatives_are_those_of_torch(shape, trailing, given, fixed, keep):
         assert_close(one.detach(), other.detach(), 1e-12)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("given", "fixed"), [("wc", ""), ("w", ""), ("", ""), ("wc", "x")]
+)
+@pytest.mark.parametrize("shape", [(3, 6, 5), (2, 6, 3, 2)])
+def test_derivatives_of_groups_are_those_of_torch(shape, given, fixed, groups):
+    expected = derivatives(shape, 0, given, fixed, groups=groups)
+    with OwnLayerNorms():
+        found = derivatives(shape, 0, given, fixed, groups=groups)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one.detach(), other.detach(), 1e-11)
+
+
 @pytest.mark.parametrize(
     "normalize",
     [
         nn.LayerNorm(4).double(),
         lambda x: F.layer_norm(x, (4,)),
         lambda x: torch.layer_norm(x, (4,)),
+        nn.GroupNorm(2, 4).double(),
+        lambda x: F.group_norm(x, 2),
+        lambda x: torch.group_norm(x, 2),
     ],
 )
 def test_every_call_is_ours(normalize):
     with OwnLayerNorms():
         output = normalize(draw(3, 4, seed=0).requires_grad_())
-    assert type(output.grad_fn).__name__ == "_LayerNormBackward"
+    names = {type(node).__name__ for node in graph_nodes([output])}
+    assert "_LayerNormBackward" in names
+    assert not any(name.startswith("Native") for name in names)
+
+
+def test_groups_of_nothing_go_by_torch():
+    x = draw(0, 4, 3, seed=0).requires_grad_()
+    with OwnLayerNorms():
+        assert F.group_norm(x, 2).shape == (0, 4, 3)
 
 
 def test_vectors_that_vary_little():

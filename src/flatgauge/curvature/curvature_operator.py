@@ -117,6 +117,11 @@ class CurvatureOperator(SymmetricOperator):
         price = self.ranks.together(self._ready().price)
         return bool(self.ranks.least(int(price < instead_of)))
 
+    def prepare(self) -> None:
+        """Prepare the batches that are kept, as the first product would."""
+        if self._matrix is None:
+            self._ready().prepare()
+
     def _apply(self, vectors: list[Params]) -> list[Params]:
         if self._matrix is None:
             return self._ready()(vectors)

@@ -24,6 +24,7 @@ from flatgauge.own_precision import coarsest
 from flatgauge.vectors import (
     Params,
     add,
+    even_share,
     gaussian,
     generator,
     gradient_of,
@@ -118,7 +119,8 @@ class ManyProducts:
             # Of operations that are done one by one.
             warnings.simplefilter("ignore")
             slopes = tuple(vectors[name] for name in pulled)
-            some = self.together if len(slopes[0]) > self.together else None
+            count = len(slopes[0])
+            some = even_share(count, self.together) if count > self.together else None
             found = torch.func.vmap(images, chunk_size=some)(slopes)
         return dict(zip(leaves, (one.detach() for one in found), strict=True))
 

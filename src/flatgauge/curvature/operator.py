@@ -20,6 +20,7 @@ from flatgauge.vectors import (
     check_finite,
     check_like,
     dealt_like,
+    even_share,
     is_finite,
     map_tensors,
     multiply,
@@ -109,10 +110,10 @@ class SymmetricOperator(ABC):
         wanted = max(1, min(together(self.space), most))
         needed = HELD * own_bytes(self.space) * wanted
         if self.memory is None and self.ranks.count == 1 and needed <= LITTLE:
-            return wanted
+            return even_share(most, wanted)
         device = next(iter(self.space.values())).device
         room = memory_budget(device, self.memory) // (HELD * own_bytes(self.space))
-        return max(1, min(wanted, self.ranks.least(room)))
+        return even_share(most, max(1, min(wanted, self.ranks.least(room))))
 
     def _counted(self, vectors: list[Params]) -> list[Params]:
         self.products += len(vectors)

@@ -87,6 +87,10 @@ class Products:
         """The products with several vectors, in one pass over the data."""
         return self._total(lambda product: self._images(product, vectors))
 
+    def prepare(self) -> None:
+        """Prepare the batches, and keep those that there is room for."""
+        self._total(lambda product: [])
+
     def matrix(self) -> Tensor:
         """A itself."""
         return self._total(lambda product: [{"A": product.matrix()}])[0]["A"]

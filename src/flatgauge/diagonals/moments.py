@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from flatgauge.vectors import Params, map_tensors, scale, zeros_like
+from flatgauge.vectors import (
+    Params,
+    add,
+    add_into,
+    map_tensors,
+    multiply,
+    scale,
+    zeros_like,
+)
 
 Estimate = tuple[Params, Params]
 
@@ -20,11 +28,11 @@ class Moments:
     def add(self, sample: Params) -> None:
         """Take another estimate into account."""
         self.count += 1
-        for name, value in sample.items():
-            before = value - self.mean[name]
-            self.mean[name] += before / self.count
-            if self._spread:
-                self._spread[name] += before * (value - self.mean[name])
+        before = add(sample, self.mean, -1.0)
+        add_into(self.mean, map_tensors(lambda t: t / self.count, before))
+        if self._spread:
+            after = add(sample, self.mean, -1.0)
+            add_into(self._spread, multiply(before, after))
 
     def variance_of_mean(self) -> Params:
         """The square of the standard error."""

@@ -148,10 +148,12 @@ class Shares:
         """
         point = self.objective.parameters
         total = self.nothing(names)
+        alone: list[Tensor] = []
         for index in range(sample_length(batch)):
             single = take_samples(batch, slice(index, index + 1))
             leaves = {name: point[name].detach().requires_grad_() for name in names}
             rows = self._rows({**point, **leaves}, single)
+            alone.append(rows.outputs.detach())
             if not rows.outputs.requires_grad:
                 continue
             for pull in pulls(rows):
@@ -159,21 +161,16 @@ class Shares:
                 slopes = pulled_back(rows.outputs, leaves, pull.columns)
                 for name, slope in slopes.items():
                     total[name] += torch.stack([w * slope.square() for w in weights])
+        self._check_independent(batch, torch.cat(alone))
         return total
 
-    def check_independent(self, batch: Batch) -> None:
+    def _check_independent(self, batch: Batch, apart: Tensor) -> None:
         """A sample's outputs must not depend on the others of its batch.
 
         Raises:
             ModelError: if they do.
         """
-        point = self.objective.parameters
-        together = self._rows(point, batch).outputs.detach()
-        alone = [
-            self._rows(point, take_samples(batch, slice(i, i + 1))).outputs.detach()
-            for i in range(sample_length(batch))
-        ]
-        apart = torch.cat(alone)
+        together = self._rows(self.objective.parameters, batch).outputs.detach()
         # Outputs have been through one pass, and slopes through two.
         allowed = working_rounding(self.objective, in_double=1e-8)
         if together.shape == apart.shape:

@@ -10,7 +10,8 @@ S = ⟨g̃x, a⟩ + ⟨g̃w, b⟩ + ⟨g̃c, c⟩ has the derivatives
     ∂S/∂g = w P(a) + x̂ b + c,      ∂S/∂w = Σ g P(a),
     ∂S/∂x = P(g b) − r (x̂ mean(g w P(a)) + mean(a x̂) P(g w) + mean(g w x̂) P(a)),
 
-since P is the derivative of x̂, and −r² x̂ / n that of r.
+since P is the derivative of x̂, and −r² x̂ / n that of r. Group normalization is that of
+every group of channels with w = 1 and c = 0, and then a gain and an offset of each channel.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ Projection = Callable[[Tensor, Tensor | None], Tensor]
 
 
 class OwnLayerNorms(TorchFunctionMode):
-    """Takes our layer normalization in place of torch's while it is open."""
+    """Takes our normalization of layers and groups in place of torch's while it is open."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (F.layer_norm, torch.layer_norm):
             return _normalize(*args, **(kwargs or {}))
+        if func in (F.group_norm, torch.group_norm):
+            return _normalize_groups(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
@@ -47,11 +50,35 @@ def _normalize(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    given = [t for t in (input, weight, bias) if t is not None]
-    mixed = len({t.dtype for t in given}) > 1
-    if mixed or torch.is_autocast_enabled(input.device.type) or is_transformed(*given):
+    if not _is_plain(input, weight, bias):
         return torch.layer_norm(input, normalized_shape, weight, bias, eps)
     return _LayerNorm.apply(input, weight, bias, list(normalized_shape), eps)
+
+
+def _normalize_groups(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    if not (_is_plain(input, weight, bias) and input.numel()):
+        return torch.group_norm(input, num_groups, weight, bias, eps)
+    groups = input.reshape(len(input), num_groups, -1)
+    output = _LayerNorm.apply(groups, None, None, [groups.shape[2]], eps)
+    output, channels = output.view(input.shape), (-1, *[1] * (input.ndim - 2))
+    if weight is not None:
+        output = output * weight.view(channels)
+    return output if bias is None else output + bias.view(channels)
+
+
+def _is_plain(*given: Tensor | None) -> bool:
+    """Whether all are of one type, none is changed by autocast, and none a transform's."""
+    known = [t for t in given if t is not None]
+    mixed = len({t.dtype for t in known}) > 1
+    autocast = torch.is_autocast_enabled(known[0].device.type)
+    return not (mixed or autocast or is_transformed(*known))
 
 
 class _LayerNorm(Function):

@@ -130,8 +130,7 @@ def _product(work: Workbench) -> float:
         return PRODUCT
     hessian = work.hessian(objective)
     vector = gaussian(objective.parameters, generator(0))
-    # Which prepares others, and warms up.
-    _ = hessian @ vector
+    hessian.prepare()
     started = deadline.clock()
     _ = hessian @ vector
     return (deadline.clock() - started) / gradient_seconds(objective)

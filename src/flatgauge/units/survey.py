@@ -17,7 +17,12 @@ Mean = Callable[[Loss, int, Watch | None], MeanLoss]
 
 
 def survey(
-    mean: Mean, loss: Loss, network: Network, point: Params, ranks: Ranks
+    mean: Mean,
+    loss: Loss,
+    network: Network,
+    point: Params,
+    ranks: Ranks,
+    known: bool | None = None,
 ) -> tuple[Loss, bool, MeanLoss]:
     """Look at the loss in one pass; two under different random states must agree.
 
@@ -27,6 +32,7 @@ def survey(
         network: of the objective.
         point: its parameters.
         ranks: the processes that each see some of the data.
+        known: whether samples influence each other's rows, if that was seen before.
 
     Returns:
         The loss as it turned out to be, whether the batch is the unit, and the mean.
@@ -42,6 +48,9 @@ def survey(
         judge.join(ranks.gathered(judge.evidence))
         loss, coupled = judge.verdict(ranks), judge.coupled
     check = CouplingCheck(evaluate, point, loss, dtype)
-    first, again = mean(loss, 0, check.look), mean(loss, 1, None)
+    look = check.look if known is None else None
+    first, again = mean(loss, 0, look), mean(loss, 1, None)
     check_repeats(first, again, loss, dtype, network.mode)
-    return loss, coupled or any(ranks.gathered(check.coupled)), first
+    if known is None:
+        known = any(ranks.gathered(check.coupled))
+    return loss, coupled or known, first
