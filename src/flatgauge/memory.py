@@ -17,9 +17,12 @@ from flatgauge.host_memory import available_memory
 # The parts of a budget that kept graphs and the basis of a Lanczos run may fill. Graphs cut
 # up the memory, so that the peak was up to 1.45 times what is kept.
 KEPT_SHARE, BASIS_SHARE = 0.65, 0.3
-# On a GPU, a vector in host memory is brought back at every step, which takes far longer
-# than a graph saves. So this many have room before graphs do, up to a part of the budget.
-BASIS_VECTORS, BASIS_MOST = 16, 0.8
+# Vectors that have room on a GPU before graphs do, up to a part of the budget: from so many
+# on, a Lanczos run that restarts takes about as many products as one that need not.
+BASIS_VECTORS, BASIS_MOST = 12, 0.8
+# Vectors beside these while a product is made: arguments, images, gradients and scales. What
+# is left of the budget holds them unless they are large.
+WORK_VECTORS, WORK_SHARE = 8, 0.05
 # The part of what is free that is used where nothing is said.
 GPU_SHARE, HOST_SHARE = 0.7, 0.5
 UNITS = {"": 1, "b": 1} | {
@@ -77,9 +80,12 @@ def basis_room(device: torch.device, budget: int, vector: int) -> int:
 
 
 def graph_room(device: torch.device, budget: int, vector: int) -> float:
-    """Bytes for kept graphs, beside such a basis."""
-    beside = basis_room(device, budget, vector) - BASIS_SHARE * budget
-    return max(0.0, KEPT_SHARE * budget - max(0.0, beside))
+    """Bytes for kept graphs, beside such a basis and what products work with."""
+    room = KEPT_SHARE * budget
+    if device.type == "cuda":
+        room -= basis_room(device, budget, vector) - BASIS_SHARE * budget
+        room -= max(0.0, WORK_VECTORS * vector - WORK_SHARE * budget)
+    return max(0.0, room)
 
 
 def bytes_of(amount: int | float | str | None) -> int | None:

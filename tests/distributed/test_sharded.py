@@ -23,7 +23,12 @@ def check(processes, name, how, fits=True, requests=()):
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("mlp", "none first"), ("lenet", "uneven"), ("resnet", "none first")],
+    [
+        ("mlp", "none first"),
+        ("lenet", "uneven"),
+        ("resnet", "none first"),
+        ("own loss", "even"),
+    ],
 )
 def test_the_default_set(pair, name, how):
     check(pair, name, how)

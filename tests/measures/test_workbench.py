@@ -9,6 +9,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.curvature.hessian import Hessian
+from flatgauge.curvature.many import ManyProducts
 from flatgauge.measures.workbench import Workbench
 
 
@@ -44,6 +45,17 @@ def test_operators_make_room_for_the_one_that_is_used(work, monkeypatch):
     for one in both:
         assert work.hessian(one.objective) is one
     assert asked == both[::-1]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_matrix_is_made_for_eigenvalues_only_to_be_read(work, monkeypatch, reads):
+    monkeypatch.setattr(ManyProducts, "reads", lambda self: reads)
+    monkeypatch.setattr(ManyProducts, "price", lambda self: 1.0)
+    found = largest(work)
+    hessian = work.hessian(work.objective)
+    made = hessian.dimension if reads else 0
+    assert hessian.products == found.products + made
+    assert ("matrix" in hessian.plan.reason) == reads
 
 
 def test_losses_of_one_name_are_told_apart(work):

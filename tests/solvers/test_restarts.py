@@ -11,7 +11,7 @@ from support.spectra import exact, network_like, operator_with, tridiagonalize, 
 
 from flatgauge.results import Status
 from flatgauge.solvers import krylov
-from flatgauge.solvers.basis import Room
+from flatgauge.solvers.basis import Basis, Room
 from flatgauge.solvers.density import spectral_density
 from flatgauge.solvers.krylov import Lanczos, random_start
 from flatgauge.solvers.lanczos import eigenvalues, largest_eigenvalue
@@ -183,6 +183,23 @@ def test_a_spectrum_keeps_what_came_before_the_restarts():
     free = solve_spectrum(operator_with(network_like()), 2, 4, 9, 1e-8)
     one, other = found.density.moment(2), free.density.moment(2)
     assert one == pytest.approx(other, rel=0.05)
+
+
+def test_a_run_restarts_before_it_goes_on_in_host_memory(monkeypatch):
+    """Few vectors on the device: an eigenvalue restarts, a density takes its steps."""
+    operator = operator_with(network_like())
+    size = operator.dimension * operator.matrix.element_size()
+    monkeypatch.setattr(krylov, "room_for", lambda _: Room(14 * size, 80 * size))
+    taken: list[int] = []
+    append = Basis.append
+    monkeypatch.setattr(
+        Basis, "append", lambda self, v: (append(self, v), taken.append(len(self)))
+    )
+    found = largest_eigenvalue(operator, tol=1e-10, both=True)
+    assert found.value == pytest.approx(exact(operator)[-1], rel=1e-9)
+    assert found.products > max(taken) == 14
+    free = spectral_density(operator, probes=2, steps=30)
+    assert max(taken) == free.nodes.shape[1] == 30
 
 
 @pytest.mark.parametrize(

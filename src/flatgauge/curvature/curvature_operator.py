@@ -95,15 +95,21 @@ class CurvatureOperator(SymmetricOperator):
         """
         if self._matrix is not None or not self._pays(instead_of):
             return self._matrix
-        made = self._ready()
-        keeps = self.ranks.least(int(self.ranks.together(made.reads)))
+        made, reads = self._ready(), self.reads_matrix
         matrix = made.matrix()
         self._products = None
         self.products += self.dimension
-        if keeps:
+        if reads:
             self.planned = replace(made.plan, reason="all of it is kept as a matrix")
             self._matrix = matrix
         return matrix
+
+    @property
+    def reads_matrix(self) -> bool:
+        """Whether a product takes less with A itself, once that is there."""
+        if self._matrix is not None:
+            return True
+        return bool(self.ranks.least(int(self.ranks.together(self._ready().reads))))
 
     def matrix_seconds(self, instead_of: int) -> float | None:
         """About what that will take; None where it is not made."""

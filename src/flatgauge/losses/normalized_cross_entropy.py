@@ -158,8 +158,8 @@ class NormalizedCrossEntropy(RowLoss):
 
 def _normalized(f: Tensor) -> Tensor:
     """The scores z = (f − mean f) / std f."""
-    centred = f - f.mean(-1, keepdim=True)
-    return centred / centred.square().mean(-1, keepdim=True).sqrt()
+    # As a layer norm its graph keeps half as many tensors of this size.
+    return F.layer_norm(f, f.shape[-1:], eps=0.0)
 
 
 def _project(z: Tensor, v: Tensor) -> Tensor:

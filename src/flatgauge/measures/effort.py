@@ -80,7 +80,9 @@ def of_eigenvalue(work: Workbench, options: Mapping[str, Any]) -> Gradients:
     runs = 3 if options.get("full") else 1
     start = _drawn(work, NORMAL)
     steps = min(EIGENVALUE, options["max_steps"])
-    made = _matrix(work, work.objective, EXPECTED_PRODUCTS)
+    made = None
+    if work.may_look and work.hessian(work.objective).reads_matrix:
+        made = _matrix(work, work.objective, EXPECTED_PRODUCTS)
     if made is None:
         each = _product(work)
         return Gradients(runs * (start + steps * each), start + each)

@@ -297,7 +297,8 @@ class Workbench:
         """The Riemannian Hessian in whitened coordinates."""
         chosen = resolve_metric(metric)
         hessian = self.hessian(objective)
-        hessian.as_matrix(instead_of=EXPECTED_PRODUCTS)
+        if hessian.reads_matrix:
+            hessian.as_matrix(instead_of=EXPECTED_PRODUCTS)
         where = objective.parameters if point is None else point
         if connection == "flat":
             return chosen.whiten(hessian, where)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
 from flatgauge.host_memory import available_memory
-from flatgauge.memory import basis_room, memory_budget
+from flatgauge.memory import BASIS_VECTORS, basis_room, memory_budget
 from flatgauge.shapes import Float
 from flatgauge.shards import longest
 from flatgauge.solvers.ferry import Ferry
@@ -55,7 +55,8 @@ class Basis:
     """Orthonormal flat vectors, as rows of blocks that grow with them.
 
     The first blocks are on the vectors' device, up to its room; later ones are in host
-    memory and are brought to the device one after another whenever they are used.
+    memory and are brought to the device one after another whenever they are used, which
+    takes longer than what else a step does.
 
     Args:
         like: a flat vector with the length, dtype and device of all.
@@ -95,6 +96,11 @@ class Basis:
     def full(self) -> bool:
         """Whether there is no room for another vector."""
         return self._taken >= self.capacity
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a restart costs less than another vector, which would be in host memory."""
+        return self.full or self._taken >= max(self._on_device, BASIS_VECTORS)
 
     @property
     def allocated(self) -> int:

@@ -46,7 +46,8 @@ class Lanczos:
     between them and the start vector. A step waits for the device once. `stopped` is set
     where time ended a run.
 
-    A step that finds the basis full restarts it (Wu and Simon 2000): Q becomes the Ritz
+    A step that finds the basis full, or crowded after `unbroken` steps, restarts it (Wu and
+    Simon 2000): Q becomes the Ritz
     vectors y_i of some extreme Ritz values theta_i, and q_{m+1} follows them. With
     sigma_i = beta_m <e_m, s_i> for y_i = Q s_i the same equation holds for
 
@@ -65,6 +66,7 @@ class Lanczos:
             keeps the rounding left after deflation from being taken for curvature.
         signs: the ends of the spectrum that restarts are to keep (1: the largest).
         room: for the basis, if not `basis.room_for` the operator.
+        unbroken: steps up to which host memory is taken rather than restarting; all if None.
 
     >>> import torch
     >>> from flatgauge.curvature.operator import DenseOperator
@@ -84,6 +86,7 @@ class Lanczos:
         scale: float = 0.0,
         signs: Sequence[int] = (1, -1),
         room: Room | None = None,
+        unbroken: int | None = None,
     ):
         self.operator = operator
         self.alphas: list[float] = []
@@ -94,6 +97,7 @@ class Lanczos:
         self.exhausted = False
         self.stopped: OutOfTime | None = None
         self._signs = signs
+        self._unbroken = math.inf if unbroken is None else unbroken
         self._kept = np.zeros((2, 0))
         self._before: tuple[list[float], list[float]] | None = None
         self._ritz: tuple[np.ndarray, np.ndarray] | None = None
@@ -144,7 +148,8 @@ class Lanczos:
         """
         # First the product, which time may not allow.
         product = self.operator.multiply_flat(self._next[:, None], check=False)[:, 0]
-        if self.basis.full:
+        long_enough = self.steps >= self._unbroken
+        if self.basis.full or (long_enough and self.basis.crowded):
             self._restart()
         self.basis.append(self._next)
         alpha = dot(self._next, product)

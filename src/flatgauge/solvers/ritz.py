@@ -86,7 +86,7 @@ def run_lanczos(
     steps so far.
     """
     start = random_start(operator, random)
-    run = Lanczos(operator, start, deflated, scale, signs)
+    run = Lanczos(operator, start, deflated, scale, signs, unbroken=least_steps)
     last = max_steps
     while run.steps < last and not run.exhausted:
         try:
