@@ -68,7 +68,7 @@ def even_share(count: int, most: int) -> int:
     >>> even_share(30, 23), even_share(17, 16), even_share(5, 8)
     (15, 9, 5)
     """
-    return math.ceil(count / max(math.ceil(count / most), 1))
+    return max(1, math.ceil(count / max(math.ceil(count / most), 1)))
 
 
 def own_bytes(vector: Params) -> int:

@@ -130,15 +130,107 @@ def test_margins_that_are_met_leave_nothing_to_round():
     assert loss_rounding(objective) == 0.0
 
 
-def test_of_structures_of_outputs_no_rounding_is_known():
-    class Two(Squared):
-        def forward(self, x):
-            return {"own": super().forward(x), "count": torch.tensor([len(x)])}
+class Named(nn.Module):
+    """The outputs of another module in a mapping, beside something that is counted."""
 
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return {"own": self.inner(x), "count": torch.tensor([len(x)])}
+
+
+def test_outputs_in_a_mapping_are_looked_at_alike():
+    model, data = half_sure(1e3, 36.7)
+    alone = loss_rounding(fg.Objective(model, data, one_by_one))
+    named = fg.Objective(Named(model), data, lambda f, y: one_by_one(f["own"], y))
+    assert loss_rounding(named) == pytest.approx(alone, rel=0.1)
+
+
+class Spread(nn.Module):
+    """Outputs that are no tensor: a distribution."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Squared()
+
+    def forward(self, x):
+        return torch.distributions.Categorical(logits=self.inner(x))
+
+
+def in_place(outputs, targets):
+    return outputs.sub_(1.0).square().sum(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "loss"),
+    [(Squared(), in_place), (Spread(), lambda f, y: -f.log_prob(y))],
+    ids=["in place", "distribution"],
+)
+def test_unusual_losses_are_measured_as_before(model, loss):
+    y = torch.tensor([0, 1, 2, 0])
+    found = fg.measure(fg.Objective(model, (samples(4, 0), y), loss), "hessian-trace")
+    assert found["hessian-trace"].status is fg.Status.EXACT
+
+
+class TimeFirst(nn.Module):
+    """Outputs [T, N, K], of which each sample's loss takes a nonlinear mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Squared()
+
+    def forward(self, x):
+        return torch.stack([self.inner(x), self.inner(2 * x)])
+
+
+def test_rows_that_are_no_samples_are_not_taken_for_rounding():
     objective = fg.Objective(
-        Two(), (samples(4, 0), torch.ones(4)), lambda f, y: f["own"].square().sum(1)
+        TimeFirst(),
+        (samples(4, 0), torch.tensor([0, 1, 2, 0])),
+        lambda f, y: one_by_one(f.sum(0).square(), y).square(),
     )
-    assert loss_rounding(objective) == objective.loss.rounding == 0.0
+    assert fg.Hessian(objective).rounding < 1e-9
+
+
+def test_a_class_that_is_masked_hides_no_rounding():
+    class Masked(Squared):
+        def forward(self, x):
+            outputs = super().forward(x)
+            return torch.cat([outputs, torch.full_like(outputs[:, :1], -torch.inf)], 1)
+
+    model, data = half_sure(1e3, 36.7)
+    masked = Masked()
+    masked.load_state_dict(model.state_dict())
+    plain, other = (
+        loss_rounding(fg.Objective(one, data, one_by_one)) for one in (model, masked)
+    )
+    assert other == pytest.approx(plain, rel=0.5)
+
+
+def test_estimates_say_so_too(monkeypatch):
+    """Above the size at which every entry is computed, and below."""
+    monkeypatch.setattr("flatgauge.diagonals.diagonal.loss_rounding", lambda _: 0.01)
+    objective = fg.Objective(
+        Squared(), (samples(4, 0), torch.tensor([0, 1, 2, 0])), one_by_one
+    )
+    for method in ("hutchinson", "finite-difference", "basis"):
+        found = fg.hessian_diagonal(objective, method)
+        assert found.status is fg.Status.NOT_CONVERGED
+        assert "rounds its own second derivatives by 1.0e-02" in found.message
+
+
+def test_a_fisher_rao_norm_holds_the_rounding_of_slopes():
+    model, (x, y) = half_sure(0.0, 33.0)
+    x, y = x[:1], y[:1]
+    named, own = (
+        fg.measure(fg.Objective(model, (x, y), loss), "fisher-rao-norm")
+        for loss in ("cross-entropy", one_by_one)
+    )
+    found = own["fisher-rao-norm"]
+    off = abs(found.value - named["fisher-rao-norm"].value)
+    assert 0 < off <= found.uncertainty
 
 
 def test_named_losses_cost_nothing(monkeypatch):

@@ -246,3 +246,31 @@ def test_every_batch_is_looked_at():
     squares = SquaredGradients(objective)
     assert_same(squares.mean(slopes), slowly(objective))
     assert squares.trials.singly == set()
+
+
+class Gated(nn.Module):
+    """Time first: a linear layer times a gate that is a part of the input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x):
+        x = x.transpose(0, 1)
+        return (x[..., :1] * self.linear(x[..., 1:])).sum(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_loud_position_hides_no_layout(dtype):
+    """With as many samples as positions both layouts fit within its rounding."""
+    torch.manual_seed(0)
+    model, x, loud = Gated(), torch.randn(LENGTH, LENGTH, 4).abs(), 1e5
+    model.linear.weight.data *= 0.1
+    x[0, 0, 0], x[0, 1:, 0] = loud, 1 / loud
+    x[0, 0, 1:] /= loud
+    data = x, torch.arange(LENGTH) % 3
+    objective = fg.Objective(model, data, dtype=dtype)
+    exact = slowly(fg.Objective(model, data, dtype=torch.float64))
+    found = SquaredGradients(objective, signed=False).mean(slopes)
+    for name, part in exact.items():
+        assert torch.allclose(found[name].double(), part, rtol=1e-4, atol=0.0)

@@ -195,6 +195,23 @@ def test_classification_refuses(name, outputs, targets, words):
         NAMED[name]().total(outputs, targets)
 
 
+@pytest.mark.parametrize("common", [0.0, 100.0])
+def test_what_all_scores_have_in_common_costs_few_digits(common):
+    """In float32, the slopes and a product with their derivatives, against float64."""
+    scores = torch.tensor([[0.5, -1.0, 0.25, 2.0], [1.5, 1.25, -0.5, 0.0]])
+    rounded = scores + common
+    along, targets = torch.tensor([[1.0, 2.0, -1.0, 0.5]]), torch.tensor([1, 3])
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        point = rounded.to(dtype).requires_grad_()
+        loss = resolve_loss("normalized-cross-entropy")
+        total = loss.total(point, targets)[0]
+        (slope,) = torch.autograd.grad(total, point, create_graph=True)
+        (bend,) = torch.autograd.grad((slope * along.to(dtype)).sum(), point)
+        found.append(torch.stack([slope.detach(), bend]).double())
+    assert torch.allclose(found[0], found[1], rtol=0.0, atol=2e-6)
+
+
 def test_normalized_cross_entropy_refuses_two_classes():
     with pytest.raises(
         LossError, match=r"piecewise constant for 2 classes.*cross-entropy"

@@ -165,7 +165,7 @@ def test_rounding_is_seen_where_it_is():
         outputs = torch.tensor([[margin, 0.0]], dtype=dtype).repeat(4, 1)
         found = output_rounding(lambda free: F.cross_entropy(free, y), outputs)
         error = float(found.bends.square().sum())
-        return (error / found.size) ** 0.5 if found.size else float("inf")
+        return (error / found.bend_size) ** 0.5 if found.bend_size else float("inf")
 
     assert rounding(0.3, torch.float32) < 1e-4
     assert rounding(9.0, torch.float32) < 0.1
@@ -177,7 +177,7 @@ def test_a_loss_without_second_derivatives_has_no_rounding():
     outputs = torch.ones(3, 2)
     for value in (lambda f: f.abs().sum(), lambda f: f.detach().sum()):
         found = output_rounding(value, outputs)
-        assert found.size == 0
+        assert found.bend_size == 0
         assert not found.bends.any()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatgauge.curvature.curvature_operator import CurvatureOperator, all_is_lost
 from flatgauge.curvature.loss_noise import LossNoise, noise_share
-from flatgauge.errors import LossError
+from flatgauge.errors import LossError, ModelError
 from flatgauge.losses import CallableLoss
 from flatgauge.memo import once
 from flatgauge.objective import Objective
@@ -61,6 +61,11 @@ class GaussNewton(CurvatureOperator):
     name = "Gauss-Newton"
     truth = "reverse-twice"
 
+    @property
+    def rounding(self) -> float:
+        """With what the rounding of a user's loss becomes in the network."""
+        return max(super().rounding, loss_rounding(self.objective))
+
 
 @once
 def loss_rounding(objective: Objective) -> float:
@@ -72,11 +77,15 @@ def loss_rounding(objective: Objective) -> float:
     loss = objective.loss
     if not isinstance(loss, CallableLoss):
         return loss.rounding
-    noise = objective.under(LossNoise(loss, apart=not objective.coupled))
+    noise = objective.under(LossNoise(loss))
     hessian, added = (
         Hessian(one, "double-backward", memory_budget=0) for one in (objective, noise)
     )
-    share = max(loss.rounding, noise_share(hessian, added))
+    try:
+        share = max(noise_share(hessian, added), loss.rounding)
+    except (LossError, ModelError):
+        # No tensors, or no second derivatives: there is nothing to look at.
+        return loss.rounding
     if share >= 1:
         raise LossError(all_is_lost(objective))
     return share

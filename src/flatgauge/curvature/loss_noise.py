@@ -8,6 +8,7 @@ derivatives can make what is left large: no comparison in output space shows tha
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,10 +16,14 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.operator import SymmetricOperator
+from flatgauge.data import Batch
+from flatgauge.errors import LossError
 from flatgauge.losses import CallableLoss
 from flatgauge.losses.loss import Loss, random_signs
-from flatgauge.losses.precision import output_rounding
-from flatgauge.nested import tensors_in
+from flatgauge.losses.precision import OutputRounding, output_rounding
+from flatgauge.memo import once
+from flatgauge.nested import map_nested, tensors_in
+from flatgauge.objective import Objective
 from flatgauge.vectors import Params, gaussian, generator, map_tensors, multiply, norm
 
 # Random columns: one alone may be where there is no curvature.
@@ -33,14 +38,9 @@ class LossNoise(Loss):
     Its slope ±e and its second derivative ±c are the errors of those of `loss` in each
     row, with random signs, so that its Hessian in θ, Σ ±e ∇²f + Jᵀ diag(±c) J, is what
     rounding may have added to that of `loss`.
-
-    Attributes:
-        loss: the user's.
-        apart: whether each row has a loss of its own.
     """
 
     loss: CallableLoss
-    apart: bool
     name = "rounding"
     classification = False
 
@@ -49,28 +49,68 @@ class LossNoise(Loss):
         return self.sum(outputs, targets), self.loss.total(outputs, targets)[1]
 
     def sum(self, outputs: Any, targets: Any) -> Tensor:
-        """The same noise at every call."""
-        if not isinstance(outputs, Tensor):
-            # Structures of outputs were not looked at: no rounding is known of them.
-            parts = [t for t in tensors_in(outputs) if t.is_floating_point()]
-            return 0 * torch.stack([part.sum() for part in parts]).sum()
-        fixed = outputs.detach()
-        found = output_rounding(
-            lambda free: self.loss.sum(free, targets),
-            fixed.double() if self.loss.wide else fixed,
-            self.apart,
-        )
-        random = torch.Generator().manual_seed(1)
-        e, c = (
-            random_signs(fixed, random) * self._entries(sizes, fixed)
-            for sizes in (found.slopes, found.bends)
-        )
-        return (e * outputs).sum() + (c * (outputs - fixed).square()).sum() / 2
+        """The same noise at every call.
 
-    def _entries(self, sizes: Tensor, outputs: Tensor) -> Tensor:
-        """The error of each row for all of its outputs."""
-        ones = [1] * (outputs.ndim - 1) if self.apart else []
-        return sizes.view(-1, *ones).to(outputs) if ones else sizes.to(outputs)
+        Raises:
+            LossError: if the outputs hold no tensors that could be looked at.
+        """
+        random = torch.Generator().manual_seed(1)
+        parts: list[Tensor] = []
+        for leaf, found in roundings(self.loss, outputs, targets):
+            known = leaf.detach().isfinite()
+            free = torch.where(known, leaf, 0.0)
+            e, c = (
+                random_signs(free, random) * by_entry(sizes, free)
+                for sizes in (found.slopes, found.bends)
+            )
+            moved = (free - free.detach()).square()
+            parts.append((e * free).sum() + (c * moved).sum() / 2)
+        if not parts:
+            raise LossError(
+                f"the outputs that '{self.loss.name}' takes are no tensors."
+            )
+        return torch.stack(parts).sum()
+
+
+def roundings(
+    loss: CallableLoss, outputs: Any, targets: Any
+) -> Iterator[tuple[Tensor, OutputRounding]]:
+    """Each floating tensor of the outputs, and how a loss rounds its derivatives by it."""
+    fixed = map_nested(lambda t: t.detach().clone(), outputs)
+    pairs = zip(tensors_in(outputs), tensors_in(fixed), strict=True)
+    for leaf, own in pairs:
+        if leaf.is_floating_point() and leaf.numel():
+
+            def value(free: Tensor, own: Tensor = own) -> Tensor:
+                around = map_nested(lambda t: free if t is own else t.clone(), fixed)
+                return loss.sum(around, targets)
+
+            at = own.double() if loss.wide else own
+            yield leaf, output_rounding(value, at, apart=False)
+
+
+def by_entry(sizes: Tensor, outputs: Tensor) -> Tensor:
+    """The error of each row for all of its entries."""
+    return sizes.view(-1, *[1] * (outputs.ndim - 1)).to(outputs).expand_as(outputs)
+
+
+@once
+def slope_rounding(objective: Objective) -> float:
+    """The rounding of ∇_f ℓ of a user's loss, as a share of its size over all data."""
+    loss = objective.loss
+    if not isinstance(loss, CallableLoss):
+        return loss.rounding
+
+    def sizes(batch: Batch) -> tuple[float, float]:
+        outputs, targets = objective.evaluate(objective.parameters, batch)
+        found = [one for _, one in roundings(loss, outputs, targets)]
+        errors = sum(float(one.slopes.square().sum()) for one in found)
+        return errors, sum(one.slope_size for one in found)
+
+    error, size = objective.sum(sizes)
+    if not error:
+        return loss.rounding
+    return max(loss.rounding, math.sqrt(error / size) if size else math.inf)
 
 
 def noise_share(hessian: SymmetricOperator, noise: SymmetricOperator) -> float:
@@ -102,7 +142,8 @@ def _share(
     if not error:
         return 0.0
     found = reach(hessian)
-    return error / found if found else math.inf
+    share = error / found if found else math.inf
+    return math.inf if math.isnan(share) else share
 
 
 def _typical(tensor: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ an exception; both are looked at on all samples that are used, for two backward 
 from __future__ import annotations
 
 import inspect
+import math
 from functools import partial
 from typing import Any
 
@@ -138,11 +139,18 @@ def attribute(
 def _layout(
     tap: Tap, plain: Tensor, weighted: Tensor, r: Tensor, allowed: float
 ) -> Layout | None:
-    """Where the samples are in a slope, if its rows belong to them."""
+    """Where the samples are in a slope, if its rows belong to them.
+
+    Of several that fit within rounding, as where one slope is far larger than all others,
+    the one that fits best.
+    """
     plain, weighted = plain.detach(), weighted.detach()
+    best, least = None, math.inf
     for layout in layouts(plain.shape, tap.sample_dims(plain.ndim), len(r)):
         expected = layout.samples_first(plain).flatten(1) * r[:, None]
         found = layout.samples_first(weighted).flatten(1)
-        if is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True)):
-            return layout
-    return None
+        off = float((found - expected).double().norm())
+        near = is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
+        if near and off < least:
+            best, least = layout, off
+    return best

@@ -134,7 +134,7 @@ def hessian_diagonal(
         estimate = moments.estimate()
     else:
         estimate = finite_difference_diagonal(objective, probes, seed, relative_step)
-    return Diagonal(*estimate, method, False, Status.BIASED, CLIPPED)
+    return Diagonal(*estimate, method, False, *_estimated(objective))
 
 
 def hutchinson_diagonals(
@@ -145,7 +145,7 @@ def hutchinson_diagonals(
     Those that have no probe when time runs out are left out.
     """
     found, stop = hutchinson(hessian, probes, seeds, scaled=True)
-    parts = (None, "hutchinson", False, Status.BIASED, CLIPPED)
+    parts = (None, "hutchinson", False, *_estimated(hessian.objective))
     return [Diagonal(one.mean, *parts) for one in found if one.count], stop
 
 
@@ -263,9 +263,25 @@ def _exact(values: Params, method: str, objective: Objective) -> Diagonal:
     if rounding <= max(SLIGHT, rounding_of(objective.dtype)):
         return Diagonal(values, None, method, True, Status.EXACT, Status.EXACT.value)
     uncertainty = map_tensors(lambda h: rounding * h.abs(), values)
-    message = (
+    message = _rounded(objective, rounding)
+    status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
+    return Diagonal(values, uncertainty, method, True, status, message)
+
+
+def lost_digits(objective: Objective) -> str:
+    """What is said of estimates of which a user's loss loses too much; "" of others."""
+    rounding = loss_rounding(objective)
+    return "" if rounding <= ROUGH else _rounded(objective, rounding)
+
+
+def _estimated(objective: Objective) -> tuple[Status, str]:
+    """The status and the message of random estimates of a Hessian's diagonal."""
+    lost = lost_digits(objective)
+    return (Status.NOT_CONVERGED, lost) if lost else (Status.BIASED, CLIPPED)
+
+
+def _rounded(objective: Objective, rounding: float) -> str:
+    return (
         f"The loss '{objective.loss.name}' rounds its own second derivatives by "
         f"{rounding:.1e} of their size: {finer(objective)}."
     )
-    status = Status.EXACT if rounding <= ROUGH else Status.NOT_CONVERGED
-    return Diagonal(values, uncertainty, method, True, status, message)

@@ -62,12 +62,14 @@ class OutputRounding:
     Attributes:
         slopes: of ∇_f ℓ.
         bends: of B u, with B = ∇²_f ℓ and u of random signs.
-        size: ‖B u‖², all rows together.
+        slope_size: ‖∇_f ℓ‖², all rows together.
+        bend_size: ‖B u‖².
     """
 
     slopes: Float[Tensor, " R"]
     bends: Float[Tensor, " R"]
-    size: float
+    slope_size: float
+    bend_size: float
 
 
 def output_rounding(
@@ -78,40 +80,50 @@ def output_rounding(
     They show as a change when the outputs move by one unit in their last place. And what
     cancels has the size that derivatives have at outputs of about 1, of which one unit in
     the last place is lost. Also ⟨u, Bv⟩ − ⟨v, Bu⟩ for two random directions is rounding:
-    a Hessian whose small entries cancelled is not symmetric.
+    a Hessian whose small entries cancelled is not symmetric. Scores that are infinite, as
+    masks make them, have none.
 
     Args:
         value: the loss as a function of the outputs.
-        outputs: where.
-        apart: whether B has a block for each row, which is symmetric by itself; else all
-            outputs are one row.
+        outputs: where; their first dimension has the rows.
+        apart: whether B is known to have a block for each row, symmetric by itself.
     """
     # Signs, not normal numbers: each sample weighs as much in either product.
     random = torch.Generator().manual_seed(0)
     u, v = (random_signs(outputs, random) for _ in range(2))
     (slope, first), (_, other) = (_derivatives(value, outputs, w) for w in (u, v))
-    eps = torch.finfo(outputs.dtype).eps
-    beside = outputs + eps * outputs.abs() * v
-    shrunk = outputs / outputs.abs().max().clamp_min(1.0)
+    eps, size = torch.finfo(outputs.dtype).eps, finite(outputs).abs()
+    beside = outputs + eps * size * v
+    shrunk = outputs / (size.max().clamp_min(1.0) if size.numel() else 1.0)
     (slope_beside, moved), (slope_there, there) = (
         _derivatives(value, at, u) for at in (beside, shrunk)
     )
-    rows = outputs.shape[0] if outputs.ndim and apart else 1
+    rows = outputs.shape[0] if outputs.ndim else 1
+    width = outputs.numel() // max(rows, 1)
 
     def by_row(part: Tensor) -> Tensor:
-        return part.double().reshape(rows, -1)
+        return part.double().reshape(rows, width)
 
     def squares(part: Tensor) -> Tensor:
         return by_row(part).square().sum(1)
 
-    skew = by_row(u * other - v * first).sum(1).square()
+    skew = by_row(u * other - v * first).sum(1)
+    skew = skew.square() if apart else skew.sum().square().expand(rows) / max(rows, 1)
     slopes = squares(slope_beside - slope) + squares(eps * slope_there)
     bends = skew + squares(moved - first) + squares(eps * there)
     # A hinge that is met: 0 here and nearby, and straight everywhere.
     flat = (squares(slope) + squares(slope_beside) + bends) == 0
-    slopes = torch.where(flat, 0.0, slopes)
-    size = float(first.double().square().sum())
-    return OutputRounding(SLOPE_MARGIN * slopes.sqrt(), MARGIN * bends.sqrt(), size)
+    return OutputRounding(
+        SLOPE_MARGIN * torch.where(flat, 0.0, slopes).sqrt(),
+        MARGIN * bends.sqrt(),
+        float(slope.double().square().sum()),
+        float(first.double().square().sum()),
+    )
+
+
+def finite(tensor: Tensor) -> Tensor:
+    """The tensor with 0 for what is infinite or not a number."""
+    return tensor.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _derivatives(
@@ -119,11 +131,12 @@ def _derivatives(
 ) -> tuple[Tensor, Tensor]:
     """∇_f ℓ and B u; 0 where there are none."""
     point, nothing = at.detach().requires_grad_(), torch.zeros_like(at)
-    total = value(point)
+    # A copy: a loss may write to what it is given.
+    total = value(point.clone())
     if not total.requires_grad:
         return nothing, nothing
     (slope,) = torch.autograd.grad(total, point, create_graph=True, allow_unused=True)
     if slope is None or not slope.requires_grad:
-        return nothing if slope is None else slope, nothing
+        return nothing if slope is None else finite(slope), nothing
     (bend,) = torch.autograd.grad(slope, point, along, allow_unused=True)
-    return slope.detach(), nothing if bend is None else bend
+    return finite(slope.detach()), nothing if bend is None else finite(bend)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flatgauge.curvature.jacobian import jacobian_product
+from flatgauge.curvature.loss_noise import slope_rounding
 from flatgauge.curvature.operator import rounding_of
 from flatgauge.data import Batch, cut_length
 from flatgauge.diagonals.per_row import (
@@ -99,9 +100,9 @@ def fisher_rao_norm(
         layers = {}
         value, error = _full(work, loss)
     details = {"layers": layers}
-    if work.objective.loss.rounding:
-        # Of a user's function: its second derivatives round worse than its first.
-        error = (error or 0.0) + 2 * work.objective.loss.rounding * value
+    rounding = slope_rounding(work.objective)
+    if rounding:
+        error = (error or 0.0) + 2 * rounding * value
     return Outcome(value, Status.EXACT, Status.EXACT.value, error, details)
 
 

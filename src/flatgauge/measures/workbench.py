@@ -19,6 +19,7 @@ from flatgauge.diagonals.diagonal import (
     gauss_newton_diagonal,
     hessian_diagonal,
     hutchinson_diagonals,
+    lost_digits,
     output_layout,
 )
 from flatgauge.diagonals.hutchinson import block_traces
@@ -220,8 +221,8 @@ class Workbench:
         method = self.method(objective, curvature)
         if method == "hutchinson":
             samples, stop = self._block_traces(objective, probes)
-            stopped = "" if stop is None else stop.after_products(len(samples))
-            return Traces.averaged(samples, method, stopped)
+            why = "" if stop is None else stop.after_products(len(samples))
+            return Traces.averaged(samples, method, why or lost_digits(objective))
         diagonal = self.diagonal(objective, curvature, probes)
         sums = [tensor_sums(one) for one in [diagonal.mean, *diagonal.replicates]]
         if len(sums) > 1:

@@ -89,7 +89,7 @@ def rounding_of(
         )
     except (FlatgaugeError, RuntimeError):
         return 0.0, 0.0
-    return float(found.bends.square().sum()), found.size
+    return float(found.bends.square().sum()), found.bend_size
 
 
 def _leaf(tensor: Tensor) -> Tensor:

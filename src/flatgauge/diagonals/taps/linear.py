@@ -63,8 +63,8 @@ class LinearTap(Tap):
 
 
 def linear(input, weight, bias=None) -> Tap | None:
-    """F.linear, for several samples."""
-    return LinearTap(input.detach()) if input.ndim > 1 else None
+    """F.linear, for several samples and a matrix."""
+    return LinearTap(input.detach()) if input.ndim > 1 and weight.ndim == 2 else None
 
 
 def addmm(bias, input, weight) -> Tap | None:
