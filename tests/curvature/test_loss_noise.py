@@ -66,7 +66,7 @@ def half_sure(common: float, margin: float, seed: int = 1):
     return model, (x, y)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.floats(0.0, 1e4),
     st.floats(2.0, 45.0),

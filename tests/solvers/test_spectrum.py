@@ -144,8 +144,8 @@ def test_one_basis_is_held_at_a_time(monkeypatch):
     most = 0
 
     class Counted(Lanczos):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
             alive.add(self)
 
         def step(self):
