@@ -71,18 +71,24 @@ def trace(case: Case, note: Note) -> Found:
 
 
 def default_set(case: Case, note: Note, **options: Any) -> Found:
-    """All of the default set in one call; the times of those that ended are noted."""
+    """All of the default set in one call, with the peak of memory before each measure.
+
+    The times of those that ended are noted.
+    """
     begun: dict[str, float] = {}
+    before: dict[str, int] = {}
 
     def progress(request: Any, *_: Any) -> None:
         if str(request) not in begun:
             begun[str(request)] = time.perf_counter()
+            if case.device == "cuda":
+                before[str(request)] = torch.cuda.max_memory_allocated()
             note({"begun at": {k: v - start for k, v in begun.items()}})
 
     start = time.perf_counter()
     report, found = called(case, progress=progress, **options)
     numbers = {name: number(one) for name, one in report.measurements.items()}
-    return found | {"measures": numbers}
+    return found | {"measures": numbers, "peaks before": before}
 
 
 def sharpness(case: Case, note: Note, option: str = "") -> Found:

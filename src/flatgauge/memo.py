@@ -16,6 +16,8 @@ with data, a point and a loss. `once_per_network` keeps it for the network at it
 whatever the loss. Its function is given an objective from which the loss, and all that
 follows from it, is missing: what depends on a loss takes it as an argument, and has it
 in its key.
+
+Facts lie in the order of their last use, so that those used longest ago can be forgotten.
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ def _kept(
         values = [*bound.args[1:], *bound.kwargs.values()]
         key = function, *map(_hashable, values)
         facts = facts_of(owner)
-        if key not in facts:
+        if key in facts:
+            # The last is the one that was used last.
+            facts[key] = facts.pop(key)
+        else:
             # With the arguments: while they are there, their ids are no others'.
             facts[key] = function(given(owner), *args, **kwargs), values
         return facts[key][0]

@@ -52,7 +52,7 @@ def joined(objective: Objective, truth: Route, budget: int) -> Objective:
         return objective
     with objective.isolated():
         given, room = objective.held_batches(), budget // DATA_SHARE
-        if given is None or sum(map(_size, given)) > room:
+        if given is None or sum(map(bytes_of_batch, given)) > room:
             return objective
         try:
             return _tried(objective, truth, given, min(ENOUGH, room))
@@ -93,7 +93,7 @@ def _most(objective: Objective, first: Batch, enough: int) -> float:
     own = map_batch(torch.clone, first)
     with SavedBytes() as saved:
         objective.batch_total(objective.leaves(), own)
-    return enough / max(saved.total, 1) * _size(first)
+    return enough / max(saved.total, 1) * bytes_of_batch(first)
 
 
 def _is_same(objective: Objective, truth: Route, pair: list[Batch]) -> bool:
@@ -115,15 +115,16 @@ def _groups(batches: list[Batch], most: float) -> Iterator[list[Batch]]:
     group: list[Batch] = []
     total = 0
     for batch in batches:
-        total += _size(batch)
+        total += bytes_of_batch(batch)
         if group and total > most:
             yield group
-            group, total = [], _size(batch)
+            group, total = [], bytes_of_batch(batch)
         group.append(batch)
     yield group
 
 
-def _size(batch: Batch) -> int:
+def bytes_of_batch(batch: Batch) -> int:
+    """What its inputs and targets take."""
     return sum(t.nbytes for t in tensors_in([batch.inputs, batch.targets]))
 
 

@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatgauge.curvature.agreement import SAME_PRODUCT, difference
-from flatgauge.curvature.joining import joined
+from flatgauge.curvature.joining import bytes_of_batch, joined
 from flatgauge.curvature.operator import Product
 from flatgauge.curvature.routes import RIVALS, ROUTES, Route
 from flatgauge.curvature.routes.channels_last import ChannelsLast
@@ -36,6 +36,8 @@ EXPECTED = 20
 # Products from which it pays to look for something faster, which takes about two.
 SOUGHT_FROM = 8
 CHECKED_SAMPLES = 4
+# Vectors and graphs that it takes to compare two products.
+COMPARED_VECTORS, COMPARED_GRAPHS = 8, 3
 # A candidate this much slower than the best at its first run is not run again.
 HOPELESS = 1.5
 FAILURES = (RuntimeError, FlatgaugeError)
@@ -127,22 +129,44 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
         first = next(objective.batches())
         with kept_bytes(objective.device) as saved:
             product = right.prepare(objective, first)
-        everything = saved.total * objective.batch_count
-        recording, declined = None, "there is no room to keep it on a GPU"
-        if budget > 0 and objective.device.type == "cuda":
-            recording, declined = recorded.tried(objective, first, product, expect)
-        if recording is not None:
-            begun = recording, 0
-            return Plan(objective, recorded, right, "launches show", begun=begun)
-        failures = {recorded.name: declined}
+        others = saved.total * (objective.batch_count - 1)
+        everything = saved.total + others
         vector = own_bytes(objective.parameters)
         room = graph_room(objective.device, budget, vector)
+        recording, declined = None, "there is no room to keep it on a GPU"
+        if everything <= room and objective.device.type == "cuda":
+            with kept_bytes(objective.device) as recorded_bytes:
+                recording, why = recorded.tried(objective, first, product, expect)
+            # Recordings share what they work with; beside them another is made.
+            needed = recorded_bytes.total * min(2, objective.batch_count) + others
+            if recording is None or needed <= room:
+                declined = why
+        if not declined:
+            begun = recording, recorded_bytes.total
+            return Plan(objective, recorded, right, "launches show", begun=begun)
+        failures = {recorded.name: declined}
         if right.keeps and everything <= room:
             reason = "what is kept of each batch leaves least to do"
             begun = product, saved.total
             return Plan(objective, right, right, reason, failures=failures, begun=begun)
-        del product
+        # What was recorded, and the vectors of its context, which nothing reads any more.
+        del product, recorded
+        if _comparing(objective, first, saved.total) > budget:
+            declined = "there is no room to compare others with it in float64"
+            failures |= dict.fromkeys(RIVALS[right.name], declined)
+            return Plan(
+                objective, right, right, "nothing else has room", failures=failures
+            )
         return _fastest(objective, first, right, failures)
+
+
+def _comparing(objective: Objective, first: Batch, held: int) -> float:
+    """About the bytes of a comparison in float64, where a product's graph holds so many."""
+    few = few_samples(first, CHECKED_SAMPLES)
+    share = bytes_of_batch(few) / max(bytes_of_batch(first), 1)
+    wider = torch.float64.itemsize / objective.dtype.itemsize
+    vectors = COMPARED_VECTORS * own_bytes(objective.parameters)
+    return wider * (vectors + COMPARED_GRAPHS * share * held)
 
 
 def pays(device: torch.device) -> bool:

@@ -29,6 +29,7 @@ from flatgauge.geometry.connection import LeviCivita
 from flatgauge.geometry.metric import resolve_metric
 from flatgauge.losses import NormalizedCrossEntropy
 from flatgauge.measures.curvatures import Curvature, combined
+from flatgauge.measures.forgetting import forget_vectors
 from flatgauge.measures.registry import NORMALIZED_LOSS
 from flatgauge.measures.traces import Traces
 from flatgauge.memo import Facts, once
@@ -110,8 +111,10 @@ class Workbench:
     def hessian(self, objective: Objective) -> Hessian:
         """The Hessian, whose prepared batches serve every measure.
 
-        Others give up theirs where there is no room for both.
+        Others give up theirs where there is no room for both, and so do vectors of
+        earlier measures.
         """
+        forget_vectors(self.facts, self.objective)
         found = self._hessian(objective)
         for other in self._operators:
             if other is not found:
