@@ -107,6 +107,19 @@ def test_a_rival_that_fails_is_left_out(monkeypatch, rival):
     assert found.failures["reverse-over-forward"] == "no rule for this"
 
 
+def test_nothing_is_compared_where_there_is_no_room_in_float64(rival):
+    objective = CASES["mlp"].objective()
+    vector = random_vector(objective)
+    free = planning._comparing(objective, next(objective.batches()), 0)
+    assert free == 8 * sum(one.nbytes for one in objective.parameters.values())
+    for budget, taken in ((free / 2, False), (100 * free, True)):
+        hessian = fg.Hessian(objective, memory_budget=int(budget))
+        assert_close(hessian @ vector, fg.Hessian(objective, TRUTH) @ vector, 1e-9)
+        seen = hessian.plan.to_dict()
+        assert (seen["route"] == "reverse-over-forward") == taken
+        assert ("no room" in str(seen["failures"].get("reverse-over-forward"))) != taken
+
+
 def test_nothing_is_sought_where_it_is_not_wanted():
     objective = CASES["mlp"].objective()
     plain = [fg.Hessian(objective, TRUTH), fg.Hessian(objective, expect=2)]

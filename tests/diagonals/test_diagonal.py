@@ -16,7 +16,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.diagonals.taps import tap
-from flatgauge.errors import LossError, ModelError, OptionError
+from flatgauge.errors import LossError, ModelError, NonFiniteError, OptionError
 from flatgauge.vectors import ravel
 
 LOSSES = ["cross-entropy", "normalized-cross-entropy", "mse"]
@@ -301,6 +301,23 @@ def test_exact_on_a_gpu(name):
     expected = dense_diagonal(fg.Objective(model, data()))
     assert found.method == "exact"
     assert_close({n: t.cpu() for n, t in found.values.items()}, expected, 1e-10)
+
+
+def test_what_is_not_finite_is_refused_by_name(monkeypatch):
+    """A matrix that is made at once is not looked at as products are."""
+    torch.manual_seed(0)
+    model = mlp(4, 5, 3, activation=nn.Tanh).double()
+    objective = fg.Objective(model, (torch.randn(9, 4).double(), torch.arange(9) % 3))
+    count = sum(one.numel() for one in objective.parameters.values())
+    matrix = torch.zeros(count, count).double()
+    matrix[3, 3] = float("nan")
+    monkeypatch.setattr(fg.Hessian, "as_matrix", lambda self, instead_of: matrix)
+    name = next(iter(objective.parameters))
+    with pytest.raises(NonFiniteError, match=f"respect to '{name}' is not finite"):
+        fg.hessian_diagonal(objective, method="basis")
+    found = fg.measure(objective, "hessian-trace")["hessian-trace"]
+    assert (found.status.name, found.value) == ("NOT_APPLICABLE", None)
+    assert "is not finite" in found.message
 
 
 def test_the_rounding_of_terms_that_cancel_is_stated():

@@ -38,8 +38,13 @@ def is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
 
     Not within a share of the largest: others may be small and meet large inputs.
     """
-    floor = CANCELLED_UNITS * torch.finfo(right.dtype).eps * right.abs().max()
-    return bool(((found - right).abs() <= allowed * size + floor).all())
+    return bool(within((found - right).abs(), allowed, size).all())
+
+
+def within(distance: Tensor, allowed: float, size: Tensor) -> Tensor:
+    """Where distances are."""
+    floor = CANCELLED_UNITS * torch.finfo(size.dtype).eps * size.max()
+    return distance <= allowed * size + floor
 
 
 def difference(found: Params, right: Params) -> float:

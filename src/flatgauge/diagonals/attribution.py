@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,9 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from flatgauge.curvature.agreement import is_near, working_rounding
+from flatgauge.curvature.agreement import within, working_rounding
 from flatgauge.diagonals.composites import COMPOSITES, opened
+from flatgauge.diagonals.paths import ways_in
 from flatgauge.diagonals.taps import TAPPED
 from flatgauge.diagonals.taps.layout import Layout, layouts
 from flatgauge.diagonals.taps.tap import Tap
@@ -111,46 +113,112 @@ def attribute(
     # No weight near 0, behind which a sample could hide.
     r = r + torch.where(r < 0, -0.5, 0.5)
     edges = [tap.output for tap in taps]
+    ways = ways_in(outputs, edges, point)
+    own = [
+        [n for n in tap.names.values() if ways.get(n) == {i}]
+        for i, tap in enumerate(taps)
+    ]
+    rest = sorted(ways.keys() - {name for names in own for name in names})
     plain = _slopes([outputs], edges, [c]) if edges else []
-    inputs = [*edges, *point.values()]
-    both = _slopes([outputs], inputs, [c * r[rows.samples][:, None]])
+    inputs = [*edges, *(point[name] for name in rest)]
+    both = _slopes([outputs], inputs, [c * r[rows.samples][:, None]]) if inputs else []
     weighted, slopes = both[: len(edges)], both[len(edges) :]
-    gradients = {n: s for n, s in zip(point, slopes, strict=True) if s is not None}
-    used = {name for name, slope in gradients.items() if bool(slope.any())}
-    allowed = working_rounding(objective)
+    numbers, allowed = Numbers(), working_rounding(objective)
+    others = [
+        (name, numbers.add(slope.any()))
+        for name, slope in zip(rest, slopes, strict=True)
+        if slope is not None
+    ]
+    fits = [
+        []
+        if one is None or other is None
+        else _fits(tap, one.detach(), other.detach(), r, allowed, numbers)
+        for tap, one, other in zip(taps, plain, weighted, strict=True)
+    ]
+    known = numbers.fetched()
+    used = {name for name, place in others if known[place]}
     explained: dict[str, int] = {}
-    for tap, one, other in zip(taps, plain, weighted, strict=True):
-        own = [name for name in tap.names.values() if name in used]
-        if not own or one is None or other is None:
+    for tap, names, some in zip(taps, own, fits, strict=True):
+        if some and not known[some[0].largest]:
             continue
-        layout = _layout(tap, one, other, r, allowed)
-        if layout is None:
-            continue
-        tap.layout = layout
-        size = layout.samples_first(one).flatten(1).abs().amax(1)
-        through = _slopes([tap.output], [point[name] for name in own], [other])
-        for name, slope in zip(own, through, strict=True):
-            right = gradients[name]
-            if slope is not None and is_near(slope, right, allowed, right.abs()):
-                explained[name] = int(size.argmax())
+        used.update(names)
+        fitting = [one for one in some if known[one.near]]
+        if fitting:
+            best = min(fitting, key=lambda one: known[one.off])
+            tap.layout = best.layout
+            explained.update(dict.fromkeys(names, int(known[best.loudest])))
     return used, explained
 
 
-def _layout(
-    tap: Tap, plain: Tensor, weighted: Tensor, r: Tensor, allowed: float
-) -> Layout | None:
-    """Where the samples are in a slope, if its rows belong to them.
+class Numbers:
+    """Numbers on a device that are waited for once, all together."""
 
-    Of several that fit within rounding, as where one slope is far larger than all others,
-    the one that fits best.
+    def __init__(self) -> None:
+        self._waiting: list[Tensor] = []
+
+    def add(self, number: Tensor) -> int:
+        """Its place among them."""
+        self._waiting.append(number.double())
+        return len(self._waiting) - 1
+
+    def fetched(self) -> list[float]:
+        """All of them, in order."""
+        return torch.stack(self._waiting).tolist() if self._waiting else []
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the samples' slopes fit a layout; numbers by their places.
+
+    Attributes:
+        near: whether they do, within rounding.
+        off: by how much they do not.
+        largest: the largest slope.
+        loudest: the sample with that.
     """
-    plain, weighted = plain.detach(), weighted.detach()
-    best, least = None, math.inf
+
+    layout: Layout
+    near: int
+    off: int
+    largest: int
+    loudest: int
+
+
+def _fits(
+    tap: Tap,
+    plain: Tensor,
+    weighted: Tensor,
+    r: Tensor,
+    allowed: float,
+    numbers: Numbers,
+) -> list[Fit]:
+    """Where the samples may be in a slope, whose rows then are those of c times r.
+
+    Several may fit within rounding, as where one slope is far larger than all others; the
+    one that fits best is right.
+    """
+    dtype = torch.promote_types(plain.dtype, r.dtype)
+    found = []
     for layout in layouts(plain.shape, tap.sample_dims(plain.ndim), len(r)):
-        expected = layout.samples_first(plain).flatten(1) * r[:, None]
-        found = layout.samples_first(weighted).flatten(1)
-        off = float((found - expected).double().norm())
-        near = is_near(found, expected, allowed, expected.abs().amax(1, keepdim=True))
-        if near and off < least:
-            best, least = layout, off
-    return best
+        one, other = (
+            layout.samples_first(slopes).flatten(1).to(dtype)
+            for slopes in (plain, weighted)
+        )
+        difference = torch.addcmul(other, one, r.to(dtype)[:, None], value=-1)
+        size, off = _largest(one), _largest(difference)
+        near = within(off, allowed, size * r.abs())
+        found.append(
+            Fit(
+                layout,
+                numbers.add(near.all()),
+                numbers.add(torch.linalg.vector_norm(off)),
+                numbers.add(size.max()),
+                numbers.add(size.argmax()),
+            )
+        )
+    return found
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest absolute value of each row."""
+    return torch.linalg.vector_norm(rows, math.inf, dim=1)

@@ -21,7 +21,7 @@ from flatgauge.memo import once
 from flatgauge.objective import Objective
 from flatgauge.piecewise.affine import is_affine_in_each_tensor
 from flatgauge.results import Status
-from flatgauge.vectors import Params, dealt_like, map_tensors, size
+from flatgauge.vectors import Params, check_finite, dealt_like, map_tensors, size
 
 CLIPPED = (
     "Each entry is unbiased, but clipping negative entries inflates sums: use "
@@ -44,6 +44,9 @@ class Diagonal:
     `uncertainty` holds a standard error for each entry of a random estimate. It is None
     for an exact one, unless the loss rounds its own second derivatives: then it is what
     that can amount to. `method` is the one that was used.
+
+    Raises:
+        NonFiniteError: if a value is NaN or infinite.
     """
 
     values: Params
@@ -53,6 +56,9 @@ class Diagonal:
     status: Status
     message: str
     rounding: Params | None = None
+
+    def __post_init__(self) -> None:
+        check_finite(self.values, "diagonal of the curvature")
 
 
 def hessian_diagonal(
