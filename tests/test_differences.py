@@ -132,3 +132,20 @@ def test_steps_that_are_too_large_are_no_evidence():
 
     point = {"x": torch.ones(3, dtype=torch.float64)}
     assert examine(function, point).verdict is not Verdict.DIFFERS
+
+
+def test_what_one_direction_hardly_sees_another_does():
+    """Along the first, the wrong part is about as large as the rounding of the coarse one."""
+
+    def function(point: Params) -> tuple[Tensor, float]:
+        w, b = point["w"], point["b"]
+        value = (100 * w.sin()).float().double().sum() + 30 * (b * b.detach()).sum()
+        return value, abs(float(value.detach()))
+
+    point = {"w": torch.tensor([0.3, 0.8]).double(), "b": torch.tensor([0.4]).double()}
+    one = torch.ones(1).double()
+    v = {"w": torch.ones(2).double(), "b": 3e-4 * one}
+    u = {"w": torch.ones(2).double(), "b": one}
+    wrong = examine(function, point, along=(v, u))
+    assert wrong.verdict is Verdict.DIFFERS
+    assert "derivative of the loss" in wrong.words

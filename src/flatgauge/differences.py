@@ -36,11 +36,15 @@ from flatgauge.vectors import (
     gaussian,
     generator,
     gradient_of,
+    multiply,
+    root_mean_squares,
 )
 
 # In the order in which they are tried; most networks agree at the first.
 FINE = (1e-5, 1e-6, 1e-7, 1e-8, 1e-4, 1e-3, 1e-2)
 COARSE = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4, 3e-5, 3e-2)
+# The steps along a second direction, for functions with coarse parts.
+ALONG = (1e-3, 3e-3, 3e-4, 1e-4)
 # Where none of them agrees: between the jumps of a function there may be room for these.
 SMALLEST = (1e-5, 3e-6)
 # How far from the given point, in units of each tensor's root mean square.
@@ -54,8 +58,10 @@ FLAT = 1e-4
 GRADIENTS = 3
 # What the two sides of the Hessian may differ by, for functions as smooth as CLOSE.
 ASYMMETRY, CLOSE = 1e-3, 1e-6
+NO_DERIVATIVE = "the gradient is not the derivative of the loss"
 WORDS = {
-    "the loss": "the gradient is not the derivative of the loss",
+    "the loss": NO_DERIVATIVE,
+    "the loss along another": NO_DERIVATIVE,
     "the gradient": "Hessian products are not the derivative of the gradient",
 }
 
@@ -74,10 +80,7 @@ Function = Callable[[Params], tuple[Tensor, float]]
 
 def scales_of(point: Params) -> dict[str, float]:
     """The root mean square of each tensor; a share of their median where it is 0."""
-    sizes = {
-        name: float(tensor.double().square().mean().sqrt()) if tensor.numel() else 0.0
-        for name, tensor in point.items()
-    }
+    sizes = root_mean_squares(point)
     nonzero = sorted(size for size in sizes.values() if size > 0)
     otherwise = FROM_ZERO * (nonzero[len(nonzero) // 2] if nonzero else 1.0)
     return {name: size or otherwise for name, size in sizes.items()}
@@ -102,10 +105,10 @@ def moved(point: Params, share: float = 1.0) -> Params:
         point: the given one.
         share: of the usual way.
     """
-    scales = scales_of(point)
+    zero = {name for name, size in root_mean_squares(point).items() if size == 0}
     steps = {
-        name: share * scales[name] * (CHANGE if bool(tensor.any()) else 1.0)
-        for name, tensor in point.items()
+        name: share * scale * (1.0 if name in zero else CHANGE)
+        for name, scale in scales_of(point).items()
     }
     return add(point, direction(point, steps, seed=0))
 
@@ -119,7 +122,8 @@ def examine(
     """Compare autograd's derivatives of a function at `point` with its differences.
 
     A gradient with its graph and a Hessian product from it are three gradients, a step is
-    two; the other side of the Hessian, which is looked at in doubt only, is three again.
+    two; the values along a second direction, for functions with coarse parts, are less than
+    four, and the other side of the Hessian, in doubt only, is three again.
 
     Args:
         function: a point -> the value (0-dimensional), and the size of the numbers that
@@ -154,6 +158,11 @@ def examine(
             check.add(step, (ahead[what] - behind[what]) / (2 * step))
         if all(check.agrees(STRICT * check.near) for check in checks.values()):
             break
+    if not fine and spent + len(ALONG) <= most:
+        # Within a coarse tolerance, one direction may hardly see what is wrong.
+        spent += len(ALONG)
+        loss = _along(function, point, u, slopes, checks["the loss"])
+        checks["the loss along another"] = loss
     for what, check in checks.items():
         if check.verdict() is Verdict.DIFFERS:
             return Finding(Verdict.DIFFERS, spent, WORDS[what])
@@ -179,14 +188,15 @@ def _claims(
     slopes: Params, product: Params | None, v: Params, u: Params
 ) -> dict[str, Quotients] | None:
     """What autograd says, to be compared; None where that is nothing, or not finite."""
-    projected = _projections(slopes, v, u)
+    # Few numbers, which are looked at where that takes no launches.
+    projected = _projections(slopes, v, u).cpu()
     claims = {"the loss": projected[:, 0].sum().reshape(1)}
     units = {
         "the loss": float(projected[:, 0].norm() + claims["the loss"].abs()),
         "the gradient": FLAT * float(projected.norm()),
     }
     if product is not None:
-        claims["the gradient"] = _projections(product, v, u).flatten()
+        claims["the gradient"] = _projections(product, v, u).cpu().flatten()
         units["the gradient"] += float(claims["the gradient"].norm())
     if not any(units.values()) or not all(map(math.isfinite, units.values())):
         return None
@@ -194,6 +204,23 @@ def _claims(
         what: Quotients(claim, units[what], plain=what == "the loss")
         for what, claim in claims.items()
     }
+
+
+def _along(
+    function: Function, point: Params, u: Params, slopes: Params, like: Quotients
+) -> Quotients:
+    """The claim for the values along another direction, with its quotients."""
+    projected = _projections(slopes, u, u).cpu()[:, 0]
+    claim = projected.sum().reshape(1)
+    check = Quotients(claim, float(projected.norm() + claim.abs()), plain=True)
+    check.near, check.rounding, check.fine = like.near, like.rounding, like.fine
+    for step in ALONG:
+        ahead, behind = (
+            function(add(point, u, sign * step))[0].detach().double()
+            for sign in (1, -1)
+        )
+        check.add(step, (ahead - behind).cpu().reshape(1) / (2 * step))
+    return check
 
 
 def _is_asymmetric(
@@ -239,8 +266,8 @@ def _evaluated(function: Function, point: Params, v: Params, u: Params) -> Param
     value, _ = function(leaves)
     slopes = gradient_of(value, leaves)
     return {
-        "the loss": value.detach().double().reshape(1),
-        "the gradient": _projections(slopes, v, u).flatten(),
+        "the loss": value.detach().double().reshape(1).cpu(),
+        "the gradient": _projections(slopes, v, u).cpu().flatten(),
     }
 
 
@@ -266,11 +293,9 @@ def _inner(slopes: Params, vector: Params) -> Tensor:
 
 def _projections(vector: Params, v: Params, u: Params) -> Tensor:
     """⟨v, ·⟩ and ⟨u, ·⟩ of each tensor, [tensors, 2]."""
-    rows = [
-        torch.stack([(vector[n].detach() * w[n]).sum().double() for w in (v, u)])
-        for n in vector
-    ]
-    return torch.stack(rows)
+    given = {name: tensor.detach() for name, tensor in vector.items()}
+    columns = [[one.sum() for one in multiply(given, w).values()] for w in (v, u)]
+    return torch.stack([torch.stack(column) for column in columns], dim=1).double()
 
 
 def _size(vector: Params, unit: Params) -> float:

@@ -86,10 +86,10 @@ class Bench:
             outputs, targets = self.network.evaluate(params, self._samples)
         value, _ = self.loss.total(outputs, targets)
         found = [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
-        reach = sum(
-            float(t.abs().max()) * len(t) for t in found if t.ndim and t.numel()
-        )
-        return value, abs(float(value.detach())) + reach
+        reaches = [t.abs().max() * len(t) for t in found if t.ndim and t.numel()]
+        sizes = [one.double().reshape(()) for one in (value.detach().abs(), *reaches)]
+        # One wait for the device.
+        return value, float(torch.stack(sizes).sum())
 
     def culprit(self) -> str:
         """The module whose derivatives are not its own, or where else they may come from."""

@@ -91,6 +91,18 @@ def dot(left: Params, right: Params) -> Tensor:
     return torch.stack(products).sum()
 
 
+def root_mean_squares(vector: Params) -> dict[str, float]:
+    """Of the entries of every tensor, in float64; 0 of one without any."""
+    squares = {n: t.double().square().mean() for n, t in vector.items() if t.numel()}
+    if _on_shards(vector):
+        known = [number(one) for one in squares.values()]
+    else:
+        # One wait for the device.
+        known = torch.stack(list(squares.values())).tolist() if squares else []
+    roots = {name: one**0.5 for name, one in zip(squares, known, strict=True)}
+    return {name: roots.get(name, 0.0) for name in vector}
+
+
 def norm(vector: Params) -> Tensor:
     """The Euclidean norm, accumulated in float64, all tensors in few launches."""
     if _on_shards(vector):

@@ -9,6 +9,7 @@ from torch import nn
 
 import flatgauge as fg
 from flatgauge.errors import ModelError
+from flatgauge.units.network import _change
 from flatgauge.units.samples import odd_cut
 
 
@@ -135,3 +136,20 @@ def test_another_architecture_is_looked_at_anew():
 
 def test_cuts_leave_no_small_groups_whole():
     assert [odd_cut(n) for n in (2, 3, 4, 12, 16, 50)] == [1, 1, 1, 7, 7, 23]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_outputs_that_are_0_hide_no_change_and_make_none(dtype):
+    """Those of a dead unit, beside others that rounding changes."""
+    outputs = torch.tensor([[0.0, 0.0], [0.5, -3.0], [2.0, 0.0]], dtype=dtype)
+    rounded = outputs.clone()
+    rounded[1, 1] *= 1 + torch.finfo(dtype).eps
+    assert 0 < _change([outputs], [rounded]) < 2 * torch.finfo(dtype).eps
+    for place in ((0, 0), (1, 0), (2, 1)):
+        other = rounded.clone()
+        other[place] += 0.1
+        assert _change([outputs], [other]) > 0.03
+    assert _change([outputs, outputs[:0]], [outputs, outputs[:0]]) == 0
+    other = torch.full_like(outputs, float("nan"))
+    assert _change([outputs], [other]) == float("inf")
+    assert _change([other], [other]) == 0

@@ -13,10 +13,9 @@ from flatgauge.data import Batch, few_samples, leading_size, map_batch, samples_
 from flatgauge.errors import FlatgaugeError
 from flatgauge.losses import CallableLoss, Loss, RowLoss
 from flatgauge.nested import row_layout, tensors_in
-from flatgauge.shards import number
 from flatgauge.units.likeness import SUM_TOLERANCE, slack_of
-from flatgauge.units.samples import odd_cut, reach_of
-from flatgauge.vectors import Params, gaussian, generator
+from flatgauge.units.samples import odd_cut
+from flatgauge.vectors import Params, gaussian, generator, root_mean_squares
 
 # The relative change of outputs that is rounding when their batch has another size, for
 # which kernels add up in another order: about a hundred units of float32. In float64 it
@@ -28,6 +27,8 @@ REAL_CHANGE = {torch.float64: 1e-6, torch.float32: 1e-2}
 # Units in the last place of the largest output that a small one may carry, since a
 # network's last sums may be over numbers of that size.
 ROW_ROUNDINGS = 1e3
+# Less than any number that is computed with.
+TINY = 1e-300
 # Samples that another point is looked at with, and how far it lies, relatively.
 MOVED_SAMPLES, MOVED = 16, 0.05
 
@@ -150,25 +151,33 @@ def _change(whole: list[Tensor], other: list[Tensor]) -> float:
     Beside a large row, changes of the others would not be seen. Less than a few roundings
     of the largest is nothing.
     """
-    changes = [0.0]
+    changes = []
     for one, two in zip(whole, other, strict=True):
+        if not one.numel():
+            continue
         same = (one == two) | (one.isnan() & two.isnan())
-        if not bool(same.all()):
-            moved = (one - two).abs().masked_fill(same, 0.0)
-            reach = max(reach_of(one), 1e-300)
-            changes.append(float(moved.max()) / reach)
-            sizes = one.abs().nan_to_num(0.0, 0.0, 0.0).reshape(len(one), -1).amax(1)
-            few = ROW_ROUNDINGS * torch.finfo(one.dtype).eps * reach
-            beyond = moved.reshape(len(one), -1).amax(1) - few
-            changes.append(float((beyond.clamp_min(0) / sizes.clamp_min(1e-300)).max()))
-    return math.inf if any(map(math.isnan, changes)) else max(changes)
+        # By rows, in float64, where the smallest divisor is more than 0.
+        moved, sizes = (
+            t.reshape(len(t), -1).amax(1).double()
+            for t in ((one - two).abs().masked_fill(same, 0.0), _finite(one))
+        )
+        reach = sizes.max()
+        few = ROW_ROUNDINGS * torch.finfo(one.dtype).eps * reach
+        beyond = (moved - few).clamp_min(0) / sizes.clamp_min(TINY)
+        changes += [moved.max() / reach.clamp_min(TINY), beyond.max()]
+    # One wait for the device.
+    known = torch.stack(changes).tolist() if changes else [0.0]
+    return math.inf if any(map(math.isnan, known)) else max(known)
+
+
+def _finite(outputs: Tensor) -> Tensor:
+    return outputs.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
 def _near(point: Params) -> Params:
     """A point where nothing is 0 by chance."""
-    noise = gaussian(point, generator(0))
+    noise, sizes = gaussian(point, generator(0)), root_mean_squares(point)
     return {
-        name: tensor
-        + MOVED * noise[name] * (number(tensor.double().square().mean()) ** 0.5 or 1.0)
+        name: tensor + MOVED * noise[name] * (sizes[name] or 1.0)
         for name, tensor in point.items()
     }
