@@ -38,6 +38,7 @@ def test_the_default_set_of_a_language_model(pair):
     check(pair, "gpt2", "even")
 
 
+@pytest.mark.slow
 def test_what_needs_no_whole_copy(pair):
     requests = (
         "hessian-trace[max_products=12]",

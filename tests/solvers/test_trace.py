@@ -56,6 +56,7 @@ def hard(name, size=200):
 
 
 # Where runs end early by luck, those that do not are exact or out of products.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "name", "target", "most"),
     [
