@@ -7,7 +7,7 @@ from support.unsound import Detached
 from torch import Tensor, nn
 
 from flatgauge.differences import examine, moved, scales_of
-from flatgauge.quotients import Verdict
+from flatgauge.quotients import Quotients, Verdict
 from flatgauge.vectors import Params
 
 POINT = {
@@ -132,6 +132,19 @@ def test_steps_that_are_too_large_are_no_evidence():
 
     point = {"x": torch.ones(3, dtype=torch.float64)}
     assert examine(function, point).verdict is not Verdict.DIFFERS
+
+
+def test_changes_that_are_rounded_alike_are_no_evidence():
+    """Of a loss that is nearly 0, changes are multiples of the rounding of its terms."""
+    right = 7.105936e-07
+    check = Quotients(torch.tensor([right]).double(), unit=3.6e-6, plain=True)
+    check.near, check.rounding, check.fine = 1e-5, 1.2e-15, True
+    for step in (1e-8, 1e-7, 1e-6):
+        check.add(step, torch.tensor([7.105427e-07]).double())
+    assert check.verdict() is Verdict.DIFFERS
+    for step, off in ((1e-5, 6.5e-12), (1e-4, 2.3e-12), (1e-3, 2.1e-10)):
+        check.add(step, torch.tensor([right + off]).double())
+    assert check.verdict() is Verdict.AGREES
 
 
 def test_what_one_direction_hardly_sees_another_does():

@@ -48,6 +48,18 @@ def test_a_change_in_the_last_batch_is_seen():
         assert change_beside(kind, before, after) > 0.01
 
 
+def test_scores_that_are_all_0_change_wholly_or_not_at_all():
+    objective = fg.Objective(
+        mlp(4, 6, 3).double(), (torch.randn(5, 4).double(), torch.arange(5) % 3)
+    )
+    *_, weight, bias = objective.parameters
+    zero = {name: 0 * objective.parameters[name] for name in (weight, bias)}
+    silent = objective.at({**objective.parameters, **zero})
+    for kind in ("node-rescale", "output-shift", "output-scale"):
+        assert change_beside(kind, silent, silent) == 0
+        assert change_beside(kind, silent, objective) == float("inf")
+
+
 def test_what_belongs_to_a_kind_is_taken_off():
     torch.manual_seed(0)
     data = [

@@ -44,7 +44,8 @@ def change_beside(kind: str, before: Objective, after: Objective) -> float:
             return (new * old).sum(), old.square().sum()
 
         along, whole = before.sum(products)
-        factor = along / whole
+        # A head of zeros has no scores that a factor could change.
+        factor = along / whole if whole else 1.0
         return _apart(before, after, scores, lambda old, new: new - factor * old)
     return output_change(before, after)
 
@@ -69,7 +70,9 @@ def _apart(
         return change(old, new).square().sum(), old.square().sum()
 
     moved, whole = (float(part) for part in before.sum(squares))
-    return math.sqrt(moved / whole) if moved else 0.0
+    if not moved:
+        return 0.0
+    return math.sqrt(moved / whole) if whole else math.inf
 
 
 def _both(

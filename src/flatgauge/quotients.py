@@ -95,6 +95,10 @@ class Quotients:
             # Far below the outputs' rounding, where the loss is as good as 0: changes that
             # got lost would be none, or others for every step.
             rise = min(float(self.quotients[step].norm()) for step in three)
+            wider = [self.error(step) for step in steps if step > three[-1]]
+            if wider and EVIDENCE * min(wider) < error:
+                # What a larger step does not see was rounded to one multiple by all three.
+                continue
             if self.plain and self.fine and min(error, rise) > BEYOND_DOUBT * spread:
                 return Verdict.DIFFERS
         return Verdict.AGREES if self.agrees() else Verdict.UNDECIDED

@@ -28,7 +28,7 @@ from flatgauge.memory import free_memory
 from flatgauge.nested import concatenated, tensors_in
 from flatgauge.network import Network
 from flatgauge.quotients import Verdict
-from flatgauge.vectors import Params, size, unused_in
+from flatgauge.vectors import Params, fetched, size, unused_in
 
 # Samples are taken from so many places of the data, in these sets.
 PLACES = 11
@@ -88,8 +88,7 @@ class Bench:
         found = [t.detach() for t in tensors_in(outputs) if t.is_floating_point()]
         reaches = [t.abs().max() * len(t) for t in found if t.ndim and t.numel()]
         sizes = [one.double().reshape(()) for one in (value.detach().abs(), *reaches)]
-        # One wait for the device.
-        return value, float(torch.stack(sizes).sum())
+        return value, sum(fetched(sizes))
 
     def culprit(self) -> str:
         """The module whose derivatives are not its own, or where else they may come from."""

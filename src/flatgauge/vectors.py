@@ -91,14 +91,20 @@ def dot(left: Params, right: Params) -> Tensor:
     return torch.stack(products).sum()
 
 
+def fetched(numbers: Sequence[Tensor]) -> list[float]:
+    """Tensors of one entry as numbers, with one wait where they are on one device."""
+    if len({one.device for one in numbers}) > 1:
+        return [float(one) for one in numbers]
+    return torch.stack(list(numbers)).tolist() if numbers else []
+
+
 def root_mean_squares(vector: Params) -> dict[str, float]:
     """Of the entries of every tensor, in float64; 0 of one without any."""
     squares = {n: t.double().square().mean() for n, t in vector.items() if t.numel()}
     if _on_shards(vector):
         known = [number(one) for one in squares.values()]
     else:
-        # One wait for the device.
-        known = torch.stack(list(squares.values())).tolist() if squares else []
+        known = fetched(list(squares.values()))
     roots = {name: one**0.5 for name, one in zip(squares, known, strict=True)}
     return {name: roots.get(name, 0.0) for name in vector}
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.cases import CASES, random_vector
 
-from flatgauge.curvature.agreement import check_product, difference
+from flatgauge.curvature.agreement import check_product, difference, is_near
 from flatgauge.vectors import scale
 
 
@@ -18,6 +18,11 @@ def test_relative_distances_by_hand():
     zero = scale(right, 0.0)
     assert difference(zero, zero) == 0
     assert difference(right, zero) == pytest.approx(5, rel=1e-14)
+
+
+def test_nothing_is_near_nothing():
+    none = torch.ones(0, 3)
+    assert is_near(none, none, 1e-3, none.amax(1, keepdim=True))
 
 
 def test_only_what_is_wrong_altogether_is_refused():

@@ -83,6 +83,35 @@ class UsedAgain(nn.Module):
         return self.head(h)
 
 
+class Unseen(torch.autograd.Function):
+    """x Wᵀ, as a kernel of one's own would do it."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        with torch._C.DisableTorchFunction():
+            return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, slope):
+        x, weight = ctx.saved_tensors
+        return slope @ weight, slope.T @ x
+
+
+class UsedBehind(nn.Module):
+    """A layer that some batches use unseen on the way to its input, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        late = x[:, :1] < 0
+        if late.any():
+            x = torch.where(late, Unseen.apply(x, self.body.weight).relu(), x)
+        return self.head(self.body(x))
+
+
 NETWORKS = [Experts, LateHead, TimeFirst, UsedAgain]
 
 
@@ -147,6 +176,21 @@ def test_what_later_samples_do_is_seen(make, batch_size):
     assert norm.value == pytest.approx(expected, rel=1e-9)
     assert trace.value == pytest.approx(plain_trace(model, x, y), rel=1e-9)
     assert trace.status is fg.Status.EXACT
+
+
+@pytest.mark.parametrize("batch_size", [8, 4, 12])
+def test_a_use_behind_the_operation_itself_is_seen(batch_size):
+    model, (x, y) = build(UsedBehind), samples(12, 4)
+    objective = fg.Objective(model, (x, y), batch_size=batch_size)
+    found = fg.measure(objective, "fisher-rao-norm[diagonal=True]")
+    (norm,) = found.measurements.values()
+    right = plain_squares(model, x, y)
+    expected = sum(
+        float((p.detach().square() * right[n]).sum())
+        for n, p in model.named_parameters()
+    )
+    assert norm.status is fg.Status.EXACT
+    assert norm.value == pytest.approx(expected, rel=1e-9)
 
 
 @SETTINGS

@@ -153,3 +153,20 @@ def test_outputs_that_are_0_hide_no_change_and_make_none(dtype):
     other = torch.full_like(outputs, float("nan"))
     assert _change([outputs], [other]) == float("inf")
     assert _change([other], [other]) == 0
+
+
+class ScaledByTheRest(nn.Linear):
+    """Rows of dead units are 0; all others are scaled by a mean over the batch."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y * (y[:, :1] > 0) * (1 + 1e-2 * y.mean())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_first_sample_without_outputs_hides_no_coupling(dtype):
+    torch.manual_seed(1)
+    model, x = ScaledByTheRest(6, 4), torch.randn(13, 6)
+    assert not bool(model(x[:7])[0].any())
+    data = x, torch.arange(13) % 3
+    assert fg.Objective(model, data, batch_size=7, dtype=dtype).coupled

@@ -43,6 +43,8 @@ def is_near(found: Tensor, right: Tensor, allowed: float, size: Tensor) -> bool:
 
 def within(distance: Tensor, allowed: float, size: Tensor) -> Tensor:
     """Where distances are."""
+    if not size.numel():
+        return distance <= allowed * size
     floor = CANCELLED_UNITS * torch.finfo(size.dtype).eps * size.max()
     return distance <= allowed * size + floor
 

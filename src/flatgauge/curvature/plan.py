@@ -38,6 +38,7 @@ SOUGHT_FROM = 8
 CHECKED_SAMPLES = 4
 # Vectors and graphs that it takes to compare two products.
 COMPARED_VECTORS, COMPARED_GRAPHS = 8, 3
+NO_ROOM = "there is no room to keep it on a GPU"
 # A candidate this much slower than the best at its first run is not run again.
 HOPELESS = 1.5
 FAILURES = (RuntimeError, FlatgaugeError)
@@ -133,24 +134,22 @@ def _sought(objective: Objective, right: Route, expect: int, budget: int) -> Pla
         everything = saved.total + others
         vector = own_bytes(objective.parameters)
         room = graph_room(objective.device, budget, vector)
-        recording, declined = None, "there is no room to keep it on a GPU"
+        recording, declined = None, ""
         if everything <= room and objective.device.type == "cuda":
             with kept_bytes(objective.device) as recorded_bytes:
-                recording, why = recorded.tried(objective, first, product, expect)
+                recording, declined = recorded.tried(objective, first, product, expect)
             # Recordings share what they work with; beside them another is made.
             needed = recorded_bytes.total * min(2, objective.batch_count) + others
-            if recording is None or needed <= room:
-                declined = why
-        if not declined:
-            begun = recording, recorded_bytes.total
-            return Plan(objective, recorded, right, "launches show", begun=begun)
-        failures = {recorded.name: declined}
+            if recording is not None and needed <= room:
+                begun = recording, recorded_bytes.total
+                return Plan(objective, recorded, right, "launches show", begun=begun)
+        failures = {recorded.name: declined or NO_ROOM}
         if right.keeps and everything <= room:
             reason = "what is kept of each batch leaves least to do"
             begun = product, saved.total
             return Plan(objective, right, right, reason, failures=failures, begun=begun)
         # What was recorded, and the vectors of its context, which nothing reads any more.
-        del product, recorded
+        del product, recorded, recording
         if _comparing(objective, first, saved.total) > budget:
             declined = "there is no room to compare others with it in float64"
             failures |= dict.fromkeys(RIVALS[right.name], declined)

@@ -3,10 +3,11 @@
 While a model runs, it is seen which operations use which parameters. Let c be vectors in
 the space of the outputs, δ the slopes ∂⟨f, c⟩/∂(output of an operation), and r_n a random
 weight for each sample n. Where the rows of an operation belong to the samples in order, in
-front of positions or behind them, the slopes under r_n c_n are r_n δ, row by row. Where a
-parameter is used in its one tapped operation only, its gradient is what flows in through
-that operation. Both are linear, so that random numbers that satisfy them leave no room for
-an exception; both are looked at on all samples that are used, for two backward passes.
+front of positions or behind them, the slopes under r_n c_n are r_n δ, row by row. This is
+linear, so that random numbers that satisfy it leave no room for an exception; it is looked at
+on all samples that are used, for two backward passes that stop at the operations. That a
+parameter's gradient flows in through its one tapped operation alone is read off the graph
+(`paths`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from flatgauge.losses.loss import Rows
 from flatgauge.nested import tensors_in
 from flatgauge.noise import standard_normal
 from flatgauge.objective import Objective
-from flatgauge.vectors import Params, generator
+from flatgauge.vectors import Params, fetched, generator
 
 _slopes = partial(torch.autograd.grad, retain_graph=True, allow_unused=True)
 
@@ -115,7 +116,7 @@ def attribute(
     edges = [tap.output for tap in taps]
     ways = ways_in(outputs, edges, point)
     own = [
-        [n for n in tap.names.values() if ways.get(n) == {i}]
+        [n for n in tap.names.values() if ways.get(n) == i]
         for i, tap in enumerate(taps)
     ]
     rest = sorted(ways.keys() - {name for names in own for name in names})
@@ -163,7 +164,7 @@ class Numbers:
 
     def fetched(self) -> list[float]:
         """All of them, in order."""
-        return torch.stack(self._waiting).tolist() if self._waiting else []
+        return fetched(self._waiting)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Which operations every path of the graph of a backward passes on its way to a parameter.
+"""Through which operation the slopes of a backward come in to a parameter.
 
-Autograd carries slopes along the edges of this graph alone. Where all paths from the outputs
-to a parameter enter one operation by its output, the parameter's gradient is what flows in
-through that operation.
+Autograd carries slopes along the edges of this graph alone. Where one edge leads to a
+parameter, and all paths from the outputs to it enter one operation by its output, the
+parameter's gradient is what flows in through that operation, and none of it flows on behind
+it, to another use.
 """
 
 from __future__ import annotations
@@ -15,17 +16,16 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from flatgauge.vectors import Params
 
-# The index of a way that passes no operation.
-PAST_ALL = -1
-
 # An edge by which slopes come in: a node, and the number of its output.
 Entry = tuple[Any, int]
 
 
 def ways_in(
     outputs: Tensor, operations: Sequence[GradientEdge], point: Params
-) -> dict[str, set[int]]:
-    """For every parameter that slopes reach: the last operations on their ways to it.
+) -> dict[str, int | None]:
+    """For every parameter that slopes reach: the operation through which all of them come.
+
+    None where there is another way, or another use.
 
     Args:
         outputs: where the slopes come from.
@@ -34,21 +34,20 @@ def ways_in(
 
     >>> import torch
     >>> w = torch.ones(2, requires_grad=True)
-    >>> square = w * w
+    >>> square = w.square()
     >>> edges = [get_gradient_edge(square)]
     >>> ways_in(square.sum(), edges, {"w": w}), ways_in((square + w).sum(), edges, {"w": w})
-    ({'w': {0}}, {'w': {0, -1}})
+    ({'w': 0}, {'w': None})
     """
     start = get_gradient_edge(outputs)
     entries = _entries((start.node, start.output_nr))
     leaves = {id(tensor): name for name, tensor in point.items()}
     indices = {(edge.node, edge.output_nr): i for i, edge in enumerate(operations)}
-    found = {}
-    for node in entries:
-        name = leaves.get(id(getattr(node, "variable", None)))
-        if name is not None:
-            found[name] = _last(node, entries, indices)
-    return found
+    return {
+        leaves[id(node.variable)]: _only_way(node, entries, indices)
+        for node in entries
+        if id(getattr(node, "variable", None)) in leaves
+    }
 
 
 def _entries(start: Entry) -> dict[Any, list[tuple[int, Any]]]:
@@ -67,10 +66,12 @@ def _entries(start: Entry) -> dict[Any, list[tuple[int, Any]]]:
     return entries
 
 
-def _last(
+def _only_way(
     leaf: Any, entries: dict[Any, list[tuple[int, Any]]], indices: dict[Entry, int]
-) -> set[int]:
-    """Backwards from a leaf, up to the first operations that are met."""
+) -> int | None:
+    """Backwards from a leaf with one edge, up to the first operations that are met."""
+    if len(entries[leaf]) > 1:
+        return None
     found, seen, waiting = set(), {leaf}, [leaf]
     while waiting:
         node = waiting.pop()
@@ -78,8 +79,8 @@ def _last(
             if (node, output) in indices:
                 found.add(indices[node, output])
             elif before is None:
-                found.add(PAST_ALL)
+                return None
             elif before not in seen:
                 seen.add(before)
                 waiting.append(before)
-    return found
+    return found.pop() if len(found) == 1 else None

@@ -15,7 +15,7 @@ from flatgauge.losses import CallableLoss, Loss, RowLoss
 from flatgauge.nested import row_layout, tensors_in
 from flatgauge.units.likeness import SUM_TOLERANCE, slack_of
 from flatgauge.units.samples import odd_cut
-from flatgauge.vectors import Params, gaussian, generator, root_mean_squares
+from flatgauge.vectors import Params, fetched, gaussian, generator, root_mean_squares
 
 # The relative change of outputs that is rounding when their batch has another size, for
 # which kernels add up in another order: about a hundred units of float32. In float64 it
@@ -115,14 +115,24 @@ class CouplingCheck:
         if not change <= REAL_CHANGE[self.dtype]:
             return True
         # The same sizes again, so that nothing but the others' content can tell.
-        others = map_batch(
-            lambda t: torch.cat([t[:cut], t[:1].expand_as(t[cut:])]), batch
+        return any(
+            self._others_tell(point, batch, both, own)
+            for own in (slice(0, cut), slice(cut, None))
         )
-        again = [t[:cut] for t in _floating(self.evaluate(point, others)[0])]
-        return not (
-            _change([t[:cut] for t in _floating(both[0])], again)
-            <= RESIZED_TOLERANCE[self.dtype]
-        )
+
+    def _others_tell(
+        self, point: Params, batch: Batch, both: tuple[Any, Any], own: slice
+    ) -> bool:
+        """Whether outputs change where all other samples become one of these."""
+
+        def repeated(t: Tensor) -> Tensor:
+            other = t[own][:1].expand_as(t).clone()
+            other[own] = t[own]
+            return other
+
+        found = _floating(self.evaluate(point, map_batch(repeated, batch))[0])
+        change = _change([t[own] for t in _floating(both[0])], [t[own] for t in found])
+        return not change <= RESIZED_TOLERANCE[self.dtype]
 
     def _sums_differ(self, both: tuple[Any, Any], parts: list[tuple[Any, Any]]) -> bool:
         whole, *some = (
@@ -165,9 +175,8 @@ def _change(whole: list[Tensor], other: list[Tensor]) -> float:
         few = ROW_ROUNDINGS * torch.finfo(one.dtype).eps * reach
         beyond = (moved - few).clamp_min(0) / sizes.clamp_min(TINY)
         changes += [moved.max() / reach.clamp_min(TINY), beyond.max()]
-    # One wait for the device.
-    known = torch.stack(changes).tolist() if changes else [0.0]
-    return math.inf if any(map(math.isnan, known)) else max(known)
+    known = fetched(changes)
+    return math.inf if any(map(math.isnan, known)) else max(known, default=0.0)
 
 
 def _finite(outputs: Tensor) -> Tensor:
