@@ -237,3 +237,29 @@ def test_named_losses_cost_nothing(monkeypatch):
     monkeypatch.setattr("flatgauge.curvature.hessian.noise_share", None)
     objective = fg.Objective(Squared(), (samples(4, 0), torch.zeros(4).long()))
     assert fg.Hessian(objective).rounding > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_samples_that_are_nearly_alike(seed):
+    """What a contrast leaves of them in float32 is their network's rounding."""
+    random = generator(seed)
+    x = torch.randn(1, 3, generator=random) + 1e-4 * torch.randn(3, 3, generator=random)
+    model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 4))
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=random) / 2
+    name = "hessian-spectral-norm"
+    coarse, fine = (
+        fg.measure(fg.Objective(model, (x, x), contrast, dtype=dtype), name)[name]
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert fine.status.trusted
+    assert not coarse.status.trusted or (
+        abs(coarse.value - fine.value) <= coarse.uncertainty + fine.uncertainty
+    )
+
+
+def test_samples_that_differ_lose_nothing():
+    x = samples(6, seed=0).float()
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 4))
+    objective = fg.Objective(model, (x, x), contrast)
+    assert loss_rounding(objective) < 1e-4

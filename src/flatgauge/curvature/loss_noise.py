@@ -86,7 +86,8 @@ def roundings(
                 return loss.sum(around, targets)
 
             at = own.double() if loss.wide else own
-            yield leaf, output_rounding(value, at, apart=False)
+            eps = torch.finfo(leaf.dtype).eps
+            yield leaf, output_rounding(value, at, apart=False, carried=eps)
 
 
 def by_entry(sizes: Tensor, outputs: Tensor) -> Tensor:

@@ -73,7 +73,10 @@ class OutputRounding:
 
 
 def output_rounding(
-    value: Callable[[Tensor], Tensor], outputs: Tensor, apart: bool = True
+    value: Callable[[Tensor], Tensor],
+    outputs: Tensor,
+    apart: bool = True,
+    carried: float = 0.0,
 ) -> OutputRounding:
     """The rounding errors of a loss's slope and of its Hessian B in output space.
 
@@ -87,6 +90,8 @@ def output_rounding(
         value: the loss as a function of the outputs.
         outputs: where; their first dimension has the rows.
         apart: whether B is known to have a block for each row, symmetric by itself.
+        carried: what rounds derivatives on their way from there, as a share of each row's,
+            which is all that is left where those of rows that are alike cancel.
     """
     # Signs, not normal numbers: each sample weighs as much in either product.
     random = torch.Generator().manual_seed(0)
@@ -114,8 +119,9 @@ def output_rounding(
     # A hinge that is met: 0 here and nearby, and straight everywhere.
     flat = (squares(slope) + squares(slope_beside) + bends) == 0
     return OutputRounding(
-        SLOPE_MARGIN * torch.where(flat, 0.0, slopes).sqrt(),
-        MARGIN * bends.sqrt(),
+        SLOPE_MARGIN * torch.where(flat, 0.0, slopes).sqrt()
+        + carried * squares(slope).sqrt(),
+        MARGIN * bends.sqrt() + carried * squares(first).sqrt(),
         float(slope.double().square().sum()),
         float(first.double().square().sum()),
     )
