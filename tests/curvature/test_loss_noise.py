@@ -239,23 +239,23 @@ def test_named_losses_cost_nothing(monkeypatch):
     assert fg.Hessian(objective).rounding > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_samples_that_are_nearly_alike(seed):
     """What a contrast leaves of them in float32 is their network's rounding."""
-    random = generator(seed)
-    x = torch.randn(1, 3, generator=random) + 1e-4 * torch.randn(3, 3, generator=random)
-    model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 4))
-    for parameter in model.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=random) / 2
-    name = "hessian-spectral-norm"
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 4))
+        x = torch.randn(1, 3) + 1e-4 * torch.randn(3, 3)
     coarse, fine = (
-        fg.measure(fg.Objective(model, (x, x), contrast, dtype=dtype), name)[name]
-        for dtype in (torch.float32, torch.float64)
+        fg.measure(fg.Objective(model, (x, x), contrast, dtype=dtype), request)[request]
+        for dtype, request in (
+            (torch.float32, "hessian-spectral-norm[tol=1e-5]"),
+            (torch.float64, "hessian-spectral-norm[tol=1e-6]"),
+        )
     )
     assert fine.status.trusted
-    assert not coarse.status.trusted or (
-        abs(coarse.value - fine.value) <= coarse.uncertainty + fine.uncertainty
-    )
+    off = abs((coarse.value or 0.0) - fine.value)
+    assert not coarse.status.trusted or off <= coarse.uncertainty
 
 
 def test_samples_that_differ_lose_nothing():
