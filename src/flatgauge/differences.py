@@ -221,7 +221,7 @@ def _differs_along(
     for steps in (ALONG, SMALLEST):
         for step in steps:
             ahead, behind = (
-                function(add(point, u, sign * step))[0].detach().double()
+                function(_leaves(add(point, u, sign * step)))[0].detach().double()
                 for sign in (1, -1)
             )
             check.add(step, (ahead - behind).cpu().reshape(1) / (2 * step))
